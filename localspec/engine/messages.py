@@ -1,0 +1,227 @@
+"""What passes between the engine process and its caller: frames of msgpack, one struct each.
+
+A frame is a 4-byte big-endian length and the msgpack of a tagged struct. Requests carry an ``id``
+chosen by the caller; every answer and event repeats it. This module imports neither numpy nor
+llama_cpp, so both sides may use it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO
+
+import msgspec
+
+from localspec.records import (
+    BuildInfo,
+    ContextSettings,
+    DrafterSettings,
+    Generation,
+    LoadSettings,
+    ModelInfo,
+    SamplerSettings,
+    Span,
+    Step,
+)
+
+
+class Message(msgspec.Struct, tag=True, frozen=True):
+    id: int
+
+
+# ---- requests -------------------------------------------------------------------------------
+
+
+class Load(Message, frozen=True):
+    """Load a target's weights (answer: Loaded). One target per engine process."""
+
+    path: str
+    settings: LoadSettings
+
+
+class Open(Message, frozen=True):
+    """Open a session: a target context with the needs of one drafter, and the drafter (Opened).
+
+    ``copy_from`` names a session whose conversation state is copied in, so that the drafter can be
+    switched between turns without a new prefill of the target.
+    """
+
+    session: str
+    drafter: DrafterSettings
+    context: ContextSettings
+    copy_from: str | None = None
+
+
+class Close(Message, frozen=True):
+    """Free a session (answer: Ok)."""
+
+    session: str
+
+
+class Tokenize(Message, frozen=True):
+    """Token ids of ``segments`` joined, each tokenised by itself with special tokens read (Tokens).
+
+    A special token cannot form across a segment border: that is how user text is kept from forging
+    one. Exactly one BOS comes first when the vocabulary wants one (``bos`` False: never).
+    """
+
+    segments: tuple[str, ...]
+    bos: bool = True
+
+
+class Generate(Message, frozen=True):
+    """Run the one loop (events: Prefill, Chunk; answer: Finished).
+
+    ``reuse`` keeps the longest common id prefix of what the session holds; without it the session
+    starts from cleared memory, a fresh drafter state and a fresh n-gram index. ``record`` puts the
+    steps and the submitted drafts into the Generation. ``interval`` is the least time between two
+    Chunks, in seconds.
+    """
+
+    session: str
+    prompt: tuple[int, ...]
+    sampler: SamplerSettings
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    reuse: bool = False
+    record: bool = False
+    interval: float = 0.05
+
+
+class Cancel(Message, frozen=True):
+    """Stop the generation with this id within one step or prefill chunk (no answer of its own)."""
+
+
+class Probe(Message, frozen=True):
+    """Are rows of batches of k tokens bit-equal to rows decoded one by one, here (answer: Probed)?"""
+
+    session: str
+    tokens: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+class Replay(Message, frozen=True):
+    """Class a divergence by replaying the recorded batches (DESIGN section 6; answer: Replayed).
+
+    ``tokens``, ``drafts`` and ``kept`` (tokens emitted by each step) are the speculative run's;
+    ``index`` is the first generated token at which it differs from the plain run, whose tokens up
+    to there are the same. ``plain_session`` is a session without a drafter.
+    """
+
+    session: str
+    plain_session: str
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    drafts: tuple[tuple[int, ...], ...]
+    kept: tuple[int, ...]
+    index: int
+    sampler: SamplerSettings
+
+
+# ---- answers and events ---------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True):
+    """Sent once at the start, before any request is read."""
+
+    build: BuildInfo
+
+
+class Loaded(Message, frozen=True):
+    model: ModelInfo
+
+
+class Opened(Message, frozen=True):
+    """``settings`` are the values in effect, as llama.cpp reports them; ``notes`` are for people."""
+
+    session: str
+    settings: dict[str, str | int | float | bool]
+    notes: tuple[str, ...] = ()
+
+
+class Ok(Message, frozen=True):
+    pass
+
+
+class Tokens(Message, frozen=True):
+    tokens: tuple[int, ...]
+
+
+class Prefill(Message, frozen=True):
+    """Prompt tokens evaluated so far, of ``total``; ``cached`` of them were reused."""
+
+    done: int
+    total: int
+    cached: int
+
+
+class Chunk(Message, frozen=True):
+    """New text and steps since the last Chunk; ``t`` is engine time since submit, in seconds."""
+
+    spans: tuple[Span, ...]
+    steps: tuple[Step, ...]
+    tokens: int
+    t: float
+
+
+class Finished(Message, frozen=True):
+    generation: Generation
+
+
+class Probed(Message, frozen=True):
+    """Per batch size: were all rows bit-equal, and the largest absolute logit difference."""
+
+    equal: dict[int, bool]
+    max_difference: dict[int, float]
+
+
+class Replayed(Message, frozen=True):
+    """``reproduced``: the replayed row emits the recorded token. ``margin``: plain logit of the plain
+    token minus that of the emitted one. ``max_difference``: largest |logit difference| between the
+    two paths at that token. near tie = reproduced and margin <= 2 * max_difference."""
+
+    reproduced: bool
+    margin: float
+    max_difference: float
+
+    @property
+    def verdict(self) -> str:
+        near = self.reproduced and self.margin <= 2 * self.max_difference
+        return "near tie" if near else "MISMATCH"
+
+
+class Failed(Message, frozen=True):
+    """The request could not be done; the engine lives on. ``kind`` is a class of localspec.errors."""
+
+    kind: str
+    message: str
+    hint: str = ""
+
+
+Request = Load | Open | Close | Tokenize | Generate | Cancel | Probe | Replay
+Answer = (
+    Ready | Loaded | Opened | Ok | Tokens | Prefill | Chunk | Finished | Probed | Replayed | Failed
+)
+
+encode = msgspec.msgpack.Encoder().encode
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode
+
+_HEAD = struct.Struct(">I")
+
+
+def frame(message: Message) -> bytes:
+    """The bytes of one frame."""
+    body = encode(message)
+    return _HEAD.pack(len(body)) + body
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """The body of the next frame, or None at the end of the stream (also inside a frame)."""
+    head = stream.read(_HEAD.size)
+    if head is None or len(head) < _HEAD.size:
+        return None
+    (size,) = _HEAD.unpack(head)
+    body = stream.read(size)
+    return body if body is not None and len(body) == size else None

@@ -1,0 +1,76 @@
+"""The tree of errors a person can cause. Everything else is a bug and keeps its traceback.
+
+Each error is one sentence (what is wrong, where) and a next step. The command line prints both on
+stderr and ends with ``exit_code``: 2 for usage, 1 for failure (DESIGN section 8).
+"""
+
+from __future__ import annotations
+
+
+class LocalspecError(Exception):
+    """A problem the user can do something about.
+
+    ``message`` says what is wrong and where, ``hint`` what to do next.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class UsageError(LocalspecError):
+    """The command's words are wrong: an unknown name, an empty workload, a bad option."""
+
+    exit_code = 2
+
+
+class CatalogError(LocalspecError):
+    """A catalogue file (models.toml) does not say what it should; names file, key and line."""
+
+
+class ModelFileError(LocalspecError):
+    """A model file is missing, truncated, of another kind, or cannot be loaded."""
+
+
+class DrafterError(LocalspecError):
+    """The drafter does not fit the target (another vocabulary, a target given as drafter, ...)."""
+
+
+class SpeculationRefused(DrafterError):
+    """The target's memory cannot be rolled back, so it can only be run without speculation."""
+
+
+class ContextTooSmall(LocalspecError):
+    """The prompt does not fit the context; carries both numbers."""
+
+    def __init__(self, prompt_tokens: int, n_ctx: int, hint: str = "") -> None:
+        super().__init__(
+            f"The prompt has {prompt_tokens} tokens but the context holds {n_ctx}.",
+            hint or "Shorten the prompt or raise --ctx.",
+        )
+        self.prompt_tokens = prompt_tokens
+        self.n_ctx = n_ctx
+
+
+class EngineDied(LocalspecError):
+    """The engine process ended by itself. ``log_tail`` holds its last lines."""
+
+    def __init__(self, how: str, log_tail: list[str], log_file: str = "") -> None:
+        last = f" Last log line: {log_tail[-1]!r}." if log_tail else ""
+        super().__init__(
+            f"The engine process died ({how}).{last}",
+            f"Its log is {log_file}." if log_file else "",
+        )
+        self.how = how
+        self.log_tail = log_tail
+        self.log_file = log_file
+
+
+class EngineFailed(LocalspecError):
+    """The engine could not do what was asked but lives on."""

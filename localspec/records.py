@@ -1,0 +1,348 @@
+"""What travels between the rooms: settings, steps, spans, generations.
+
+Plain frozen dataclasses; this module imports neither numpy nor llama_cpp. All times are seconds,
+all rates tokens per second, unless the name says otherwise. The terms are those of DESIGN section 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+StopReason = Literal["eog", "length", "stop", "context", "cancelled"]
+FlashAttention = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSettings:
+    """The whole sampler chain, in llama.cpp's order: penalties, top-k, top-p, min-p, temperature.
+
+    ``temperature`` 0 is greedy (argmax after penalties). ``top_k`` 0, ``top_p`` 1, ``min_p`` 0,
+    ``repeat_penalty`` 1, ``presence_penalty`` 0 and ``frequency_penalty`` 0 switch a stage off.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """How model weights are loaded. ``gpu_layers`` -1 means all."""
+
+    gpu_layers: int = -1
+    draft_gpu_layers: int = -1
+    n_cpu_moe: int = 0
+    device: str = ""
+    split: Literal["none", "layer", "row"] = "layer"
+    mmap: bool = True
+    check_tensors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """How a context is built. ``threads`` sets n_threads *and* n_threads_batch, target and drafter."""
+
+    n_ctx: int
+    threads: int
+    kv_type: str = "f16"
+    draft_kv_type: str = "f16"
+    flash_attn: FlashAttention = "auto"
+    n_batch: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSettings:
+    """Which drafter, and how far it drafts.
+
+    ``method`` is the family (``none``, ``ngram``, ``draft-model``, later ``mtp``, ``eagle3`` ...),
+    ``path`` the drafter's GGUF where the family needs one, ``n_max`` the most tokens drafted a step,
+    ``p_min`` the drafter's top probability under which drafting stops *before* a token is taken.
+    ``sampled`` lets a draft model draw its tokens at temperature > 0 (and keep ``q``) instead of
+    taking its argmax.
+    """
+
+    method: str = "none"
+    name: str = "none"
+    path: str | None = None
+    n_max: int = 0
+    p_min: float = 0.0
+    sampled: bool = False
+    ngram_min: int = 2
+    ngram_max: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decode step: a draft (possibly empty), its verification, what was kept.
+
+    ``tokens`` counts what the step emitted (accepted + bonus or correction, cut at a stop);
+    ``drafted`` is the depth submitted to verification (nodes apart in ``nodes``), ``accepted`` how
+    many of them were kept. ``beta`` is the sum over evaluated draft positions of sum max(0, p - q),
+    with ``beta_positions`` how many positions it sums over (0 where the draft was deterministic and
+    the target greedy: then nothing is recorded).
+    """
+
+    tokens: int
+    drafted: int
+    accepted: int
+    nodes: int
+    target_calls: int
+    t_draft: float
+    t_verify: float
+    t_accept: float
+    t_rollback: float
+    t_step: float
+    beta: float = 0.0
+    beta_positions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of output text, valid UTF-8, and whether its tokens were drafted and accepted.
+
+    ``tokens`` counts the tokens whose text ends in this span.
+    """
+
+    text: str
+    drafted: bool
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Integer counts of a run, from which every rate of DESIGN section 5 follows; sums add up.
+
+    ``reached[i]``: steps whose first i+1 drafts were all accepted. ``offered[i]``: steps that
+    drafted at least i+1 tokens and whose first i were all accepted. Lists may differ in length.
+    """
+
+    steps: int = 0
+    steps_with_draft: int = 0
+    target_calls: int = 0
+    decode_tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    nodes: int = 0
+    reached: tuple[int, ...] = ()
+    offered: tuple[int, ...] = ()
+    beta: float = 0.0
+    beta_positions: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        def add(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+            if len(a) < len(b):
+                a, b = b, a
+            return tuple(x + (b[i] if i < len(b) else 0) for i, x in enumerate(a))
+
+        return Counts(
+            self.steps + other.steps,
+            self.steps_with_draft + other.steps_with_draft,
+            self.target_calls + other.target_calls,
+            self.decode_tokens + other.decode_tokens,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
+            self.nodes + other.nodes,
+            add(self.reached, other.reached),
+            add(self.offered, other.offered),
+            self.beta + other.beta,
+            self.beta_positions + other.beta_positions,
+        )
+
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens emitted by decode steps / target decode calls in them. 1.00 for the baseline."""
+        return self.decode_tokens / self.target_calls if self.target_calls else None
+
+    @property
+    def accept_length_drafted(self) -> float | None:
+        """1 + accepted / steps with a draft (llama-server's "mean len")."""
+        return 1 + self.accepted / self.steps_with_draft if self.steps_with_draft else None
+
+    @property
+    def draft_coverage(self) -> float | None:
+        return self.steps_with_draft / self.steps if self.steps else None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def reach_rate(self) -> list[float]:
+        """Steps whose first i drafts were all accepted / steps with a draft, for i = 1, 2, ..."""
+        return [r / self.steps_with_draft for r in self.reached] if self.steps_with_draft else []
+
+    @property
+    def conditional_rate(self) -> list[float | None]:
+        """reached / offered by position; None where a position was never offered."""
+        return [
+            (self.reached[i] if i < len(self.reached) else 0) / n if n else None
+            for i, n in enumerate(self.offered)
+        ]
+
+    @property
+    def mean_beta(self) -> float | None:
+        return self.beta / self.beta_positions if self.beta_positions else None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Where a run's time went, in seconds; sums add up.
+
+    ``ttft``: submit to the first token sampled, drafter's prefill included. ``decode``: time of the
+    last token minus time of the first. ``end_to_end``: submit to the last token. The rest are sums
+    over decode steps.
+    """
+
+    ttft: float = 0.0
+    prefill: float = 0.0
+    drafter_prefill: float = 0.0
+    decode: float = 0.0
+    end_to_end: float = 0.0
+    draft: float = 0.0
+    verify: float = 0.0
+    accept: float = 0.0
+    rollback: float = 0.0
+    step: float = 0.0
+
+    def __add__(self, other: Times) -> Times:
+        return Times(
+            *(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__)
+        )
+
+    @property
+    def overhead(self) -> float:
+        """Step time that is neither draft, verify nor rollback."""
+        return self.step - (self.draft + self.verify + self.rollback)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one run produced, with everything needed to report and to replay it.
+
+    ``tokens`` are the generated ids, an end-of-generation token included (it is counted, but has no
+    text). ``steps`` and ``drafts`` (the ids submitted with each step, rejected ones included; for a
+    tree with its parents) are there when the request asked for them.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    stop: StopReason
+    prompt_tokens: int
+    cached_tokens: int
+    counts: Counts
+    times: Times
+    spans: tuple[Span, ...] = ()
+    steps: tuple[Step, ...] = ()
+    drafts: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def decode_tps(self) -> float | None:
+        """Tokens emitted by decode steps / (time of last token - time of first token)."""
+        n = self.counts.decode_tokens
+        return n / self.times.decode if n and self.times.decode > 0 else None
+
+    @property
+    def prefill_tps(self) -> float | None:
+        """Evaluated prompt tokens / prefill time; cached tokens are not counted."""
+        n = self.prompt_tokens - self.cached_tokens
+        return n / self.times.prefill if n and self.times.prefill > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What llama.cpp says of a loaded target."""
+
+    path: str
+    arch: str
+    description: str
+    quant: str
+    size_bytes: int
+    n_params: int
+    n_ctx_train: int
+    n_vocab: int
+    n_layer: int
+    template: str | None
+    bos: str
+    eos: str
+    add_bos: bool
+    special_tokens: tuple[str, ...]
+    sampling: dict[str, float] = field(default_factory=dict)
+    can_roll_back: bool = True
+    kv_bytes_per_token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BuildInfo:
+    """The llama.cpp build inside the engine process."""
+
+    llama_cpp_python: str
+    llama_cpp: str
+    backends: tuple[str, ...]
+    devices: tuple[str, ...]
+    system_info: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The options every command shares, as the person gave them; None or "" is "not given".
+
+    ``sampler`` holds only the sampler fields that were given (names of SamplerSettings); a command
+    fills in the rest (the model's recommended sampling for run and chat, greedy for bench).
+    """
+
+    ctx: int | None = None
+    threads: int | None = None
+    load: LoadSettings = LoadSettings()
+    kv_type: str = "f16"
+    draft_kv_type: str = "f16"
+    flash_attn: FlashAttention = "auto"
+    sampler: dict[str, float] = field(default_factory=dict)
+    thinking: bool | None = None
+    log_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What ``localspec bench`` was asked for. ``prompt`` "-" is stdin, read by the command line."""
+
+    model: str
+    drafters: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    prompt: str | None = None
+    quick: bool = False
+    n_max: tuple[int, ...] = ()
+    p_min: float | None = None
+    temperatures: tuple[float, ...] = ()
+    max_tokens: int | None = None
+    ignore_eos: bool = False
+    runs: int = 1
+    system: str | None = None
+    strict: bool = False
+    quiet: bool = False
+    json: str | None = None
+    csv: str | None = None
+    markdown: str | None = None
+    engine: EngineOptions = EngineOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What ``localspec chat`` and ``localspec run`` were asked for."""
+
+    model: str
+    drafter: str = "auto"
+    n_max: int | None = None
+    p_min: float | None = None
+    system: str | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    raw: bool = False
+    quiet: bool = False
+    engine: EngineOptions = EngineOptions()
