@@ -1,0 +1,191 @@
+"""Is a candidate faster than the baseline? Pure functions on paired log ratios (DESIGN section 6).
+
+A pair is one run of a candidate and the baseline's run of the same prompt next to it. Log ratios
+are averaged over a prompt's runs; prompts are the sample. Absent results are None, never NaN.
+scipy is imported where it is used: only the end of a benchmark needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+from typing import Any, Literal
+
+Verdict = Literal["faster", "slower", "no difference shown"]
+Method = Literal["t over prompts", "BCa over prompts", "t over runs, this prompt only"]
+
+LEVEL = 0.95
+FEWEST_PAIRS = 3
+"""Under this many no interval and no verdict: two points say nothing about their own spread."""
+BOOTSTRAP_FROM = 20
+"""Prompts from which BCa is used; under it a nominal 95 % bootstrap covers less (ENGINE_NOTES)."""
+RESAMPLES = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """log(candidate's speed / baseline's speed) of one run of one prompt of one workload."""
+
+    workload: str
+    prompt: str
+    log_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What pairs say: the geometric mean ratio, its 95 % interval and two-sided p-value.
+
+    ``method`` None: too few pairs for an interval. ``prompts`` and ``pairs`` count what there was.
+    """
+
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    p_value: float | None = None
+    method: Method | None = None
+    prompts: int = 0
+    pairs: int = 0
+
+
+def log_ratio(candidate: float | None, baseline: float | None) -> float | None:
+    """log(candidate / baseline), None where either was not measured."""
+    if not candidate or not baseline:
+        return None
+    return math.log(candidate / baseline)
+
+
+def compare(pairs: Sequence[Pair], *, seed: int = 0) -> Comparison:
+    """Estimate the speedup that ``pairs`` show. ``seed`` is the bootstrap's."""
+    by_prompt: dict[tuple[str, str], list[float]] = {}
+    for pair in pairs:
+        by_prompt.setdefault((pair.workload, pair.prompt), []).append(pair.log_ratio)
+    if not by_prompt:
+        return Comparison()
+    if len(by_prompt) == 1:
+        (runs,) = by_prompt.values()
+        strata, method = [runs], "t over runs, this prompt only"
+    else:
+        by_workload: dict[str, list[float]] = {}
+        for (workload, _), ratios in by_prompt.items():
+            by_workload.setdefault(workload, []).append(fmean(ratios))
+        strata = _merge_small(list(by_workload.values()))
+        method = "t over prompts"
+    counts = {"prompts": len(by_prompt), "pairs": len(pairs)}
+    speedup = math.exp(_stratified_mean(strata))
+    if sum(map(len, strata)) < FEWEST_PAIRS:
+        return Comparison(speedup, **counts)
+    if len(by_prompt) >= BOOTSTRAP_FROM:
+        found = _bca(strata, seed)
+        if found is not None:
+            (low, high), p_value = found
+            interval = (math.exp(low), math.exp(high))
+            return Comparison(speedup, interval, p_value, "BCa over prompts", **counts)
+    (low, high), p_value = _student(strata)
+    interval = (math.exp(low), math.exp(high))
+    return Comparison(speedup, interval, p_value, method, **counts)  # type: ignore[arg-type]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given (Holm 1979)."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def verdicts(comparisons: Mapping[str, Comparison]) -> dict[str, Verdict | None]:
+    """The verdict on each comparison of one table, Holm-corrected; None where none can be given."""
+    testable = {k: c for k, c in comparisons.items() if c.p_value is not None}
+    adjusted = dict(zip(testable, holm([c.p_value or 0.0 for c in testable.values()]), strict=True))
+    return {k: _verdict(c, adjusted.get(k)) for k, c in comparisons.items()}
+
+
+def _verdict(comparison: Comparison, p_value: float | None) -> Verdict | None:
+    if p_value is None or comparison.speedup is None:
+        return None
+    if p_value > 1 - LEVEL:
+        return "no difference shown"
+    return "faster" if comparison.speedup > 1 else "slower"
+
+
+def _merge_small(strata: list[list[float]]) -> list[list[float]]:
+    """A stratum of one prompt has no spread of its own: such strata are pooled, with each other
+    and, if that is still one prompt, with the smallest of the others."""
+    large = [s for s in strata if len(s) > 1]
+    rest = [x for s in strata if len(s) == 1 for x in s]
+    if len(rest) > 1 or (rest and not large):
+        return [*large, rest]
+    if rest:
+        smallest = min(large, key=len)
+        return [s + rest if s is smallest else s for s in large]
+    return large
+
+
+def _stratified_mean(strata: Sequence[Sequence[float]]) -> float:
+    """The mean over all prompts: strata weighted by their size."""
+    return fmean([x for stratum in strata for x in stratum])
+
+
+def _student(strata: Sequence[Sequence[float]]) -> tuple[tuple[float, float], float]:
+    """t interval and p-value of the stratified mean; df by Satterthwaite (1946)."""
+    from scipy.stats import t
+
+    total = sum(map(len, strata))
+    mean = _stratified_mean(strata)
+    parts = [(len(s) / total) ** 2 * variance(s) / len(s) for s in strata]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return (mean, mean), 1.0 if mean == 0 else 0.0
+    spread = sum(part**2 / (len(s) - 1) for part, s in zip(parts, strata, strict=True))
+    df = sum(parts) ** 2 / spread
+    reach = float(t.ppf((1 + LEVEL) / 2, df)) * error
+    return (mean - reach, mean + reach), float(2 * t.sf(abs(mean) / error, df))
+
+
+def _bca(strata: Sequence[Sequence[float]], seed: int) -> tuple[tuple[float, float], float] | None:
+    """BCa interval of the stratified mean, resampled within strata, and the p-value at which the
+    interval would just touch 0. None where the data have no spread to resample."""
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    if all(len(set(s)) == 1 for s in strata):
+        return None
+    total = sum(map(len, strata))
+    weights = [len(s) / total for s in strata]
+
+    def statistic(*samples: Any, axis: int) -> Any:
+        return sum(
+            w * np.mean(sample, axis=axis) for w, sample in zip(weights, samples, strict=True)
+        )
+
+    data = tuple(np.asarray(s, float) for s in strata)
+    first = bootstrap(
+        data, statistic, n_resamples=RESAMPLES, confidence_level=LEVEL, method="BCa", rng=seed
+    )
+
+    def interval(level: float) -> tuple[float, float]:
+        again = bootstrap(
+            data,
+            statistic,
+            n_resamples=0,
+            confidence_level=level,
+            method="BCa",
+            bootstrap_result=first,
+        ).confidence_interval
+        return float(again.low), float(again.high)
+
+    low, high = float(first.confidence_interval.low), float(first.confidence_interval.high)
+    if math.isnan(low) or math.isnan(high):
+        return None
+    inside, outside = 0.0, 1 - 1 / (RESAMPLES + 1)
+    for _ in range(20):  # the widest level whose interval still leaves 0 out
+        level = (inside + outside) / 2
+        a, b = interval(level)
+        if a <= 0 <= b:
+            outside = level
+        else:
+            inside = level
+    return (low, high), 1 - outside
