@@ -1,4 +1,5 @@
-"""The drafter protocol: begin, process, draft, accept, reset (the verbs of llama.cpp's common/speculative.h)."""
+"""The drafter protocol: begin, process, draft, accept, reset (the verbs of llama.cpp's
+common/speculative.h), and the draft it hands to the loop."""
 
 from __future__ import annotations
 
@@ -7,16 +8,43 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from localspec.decoding.sampling import Distribution
+
+class Distribution(Protocol):
+    """A distribution over token ids; what a sampled draft keeps as ``q``."""
+
+    @property
+    def top(self) -> float:
+        """The largest probability."""
+
+    def probability(self, token: int) -> float: ...
+
+
+class Sampling(Protocol):
+    """What a drafter may ask of the run's sampler (decoding.sampling.Sampler implements it)."""
+
+    @property
+    def greedy(self) -> bool: ...
+
+    def argmax(self, row: NDArray[np.float32], tokens: list[int]) -> int:
+        """The most probable token of ``row`` after penalties on the path ``tokens``."""
+
+    def distribution(self, row: NDArray[np.float32], tokens: list[int]) -> Distribution: ...
+
+    def draw_draft(self, distribution: Distribution, index: int) -> int:
+        """Draw the token for generated index ``index`` with the drafter's own random number."""
+
+    def index_of(self, tokens: list[int]) -> int:
+        """The generated index of the token that would follow ``tokens``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a drafter needs of the target context, declared before any context is built.
 
-    ``sequences``: sequence ids for tree branches (1: chains only). ``recurrent_snapshots``: states
-    kept for rollback (n_rs_seq). ``outputs``: the most logit rows of one verify batch.
+    ``outputs``: the most logit rows of one verify batch. ``sequences``: sequence ids for tree
+    branches (1: chains only). ``recurrent_snapshots``: states kept for rollback (n_rs_seq).
     ``rollback``: False only for the drafter that proposes nothing.
     """
 
@@ -27,7 +55,7 @@ class Needs:
 
 
 class Draft:
-    """A token tree submitted to one verification; buffers are made once and reused.
+    """A token tree submitted to one verification; its buffers are made once and reused.
 
     ``tokens[i]`` (int32) with ``parents[i]`` (-1: the last committed token; a parent comes before
     its children). ``n`` nodes are filled. A chain has ``parents[i] == i - 1`` and may carry ``q``:
@@ -53,6 +81,16 @@ class Draft:
                 return i
         return -1
 
+    def depth(self) -> int:
+        """The longest path, in tokens."""
+        if self.chain:
+            return self.n
+        depths = [0] * self.n
+        for i in range(self.n):
+            parent = self.parents[i]
+            depths[i] = 1 + (depths[parent] if parent >= 0 else 0)
+        return max(depths, default=0)
+
 
 class Drafter(Protocol):
     """One family of speculation. The loop calls, per generation: ``begin``, ``process`` after every
@@ -60,21 +98,34 @@ class Drafter(Protocol):
 
     needs: Needs
 
-    def begin(self, tokens: Sequence[int], keep: int, sampler: object) -> None:
+    def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         """A generation starts from prompt ``tokens``, of which the target already holds ``keep``."""
 
     def process(self, tokens: Sequence[int], position: int) -> None:
-        """The target decoded prompt ``tokens`` starting at ``position`` (a prefill chunk)."""
+        """The target decoded the prompt chunk ``tokens`` starting at ``position``."""
 
     def draft(self, tokens: list[int], limit: int) -> Draft:
-        """Propose at most ``limit`` (depth) tokens after ``tokens``, the committed ids; maybe none."""
+        """Propose at most ``limit`` (depth) tokens after ``tokens``, the committed ids; maybe none.
 
-    def accept(self, tokens: list[int], emitted: int, accepted: int) -> None:
-        """The last draft was verified: the last ``emitted`` of ``tokens`` are new, ``accepted`` of
-        them were drafted. Roll back own state to ``tokens[:-1]``."""
+        ``tokens`` is the loop's own list: a drafter may extend it while drafting (the path for
+        penalties) but must leave it as it was.
+        """
+
+    def accept(self, tokens: list[int], accepted: int) -> None:
+        """The last draft was verified, ``accepted`` of its tokens were kept and ``tokens`` is what
+        is committed now. Roll back own state to ``tokens[:-1]``."""
 
     def reset(self) -> None:
         """Forget everything (cleared memory)."""
 
     def close(self) -> None:
         """Free what the drafter owns."""
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading ids ``a`` and ``b`` share."""
+    n = min(len(a), len(b))
+    for i in range(n):
+        if a[i] != b[i]:
+            return i
+    return n

@@ -1,0 +1,257 @@
+"""A context: decode batches, read logit rows without copying, roll the memory back."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import EngineFailed, UsageError
+from localspec.llama.library import L, bind, c_bool, c_i32, c_p, log_capture
+from localspec.llama.model import Model
+
+Rows: TypeAlias = NDArray[np.float32]
+
+KV_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
+FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
+
+_decode = bind("llama_decode", c_i32, c_p, L.llama_batch)
+_get_logits = bind("llama_get_logits", c_p, c_p)
+_synchronize = bind("llama_synchronize", None, c_p)
+_seq_rm = bind("llama_memory_seq_rm", c_bool, c_p, c_i32, c_i32, c_i32)
+_seq_cp = bind("llama_memory_seq_cp", None, c_p, c_i32, c_i32, c_i32, c_i32)
+_clear = bind("llama_memory_clear", None, c_p, c_bool)
+
+
+class DecodeAborted(Exception):
+    """The abort flag was raised while decoding; the unfinished ubatch left no trace."""
+
+
+class AbortFlag:
+    """A flag that llama.cpp itself polls once a graph node (CPU backend), without entering Python.
+
+    The poll is libc's ``strlen`` on a two-byte buffer: 0 until the first byte is set. GPU backends
+    do not poll; there a prefill chunk is the unit of cancelling.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = ctypes.create_string_buffer(2)
+        libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+        self.callback = ctypes.cast(libc.strlen, L.ggml_abort_callback)
+        self.address = ctypes.cast(self.buffer, c_p)
+
+    def set(self) -> None:
+        self.buffer[0] = b"\x01"
+
+    def clear(self) -> None:
+        self.buffer[0] = b"\x00"
+
+    def __bool__(self) -> bool:
+        return self.buffer.raw[0] != 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContextParams:
+    """``outputs`` is the most logit rows of one decode (n_outputs_max): it sizes the compute buffer.
+
+    ``batch`` is n_batch and n_ubatch alike: a decode is one ubatch, and so one unit of cancelling.
+    """
+
+    n_ctx: int
+    threads: int
+    batch: int = 512
+    outputs: int = 1
+    sequences: int = 1
+    recurrent_snapshots: int = 0
+    kv_type: str = "f16"
+    flash_attn: str = "auto"
+
+
+class Batch:
+    """A llama_batch made once; numpy views write it, only ``n_tokens`` changes between decodes.
+
+    ``tokens`` and ``positions`` are int32, ``outputs`` int8 (1: this token's logits are wanted).
+    """
+
+    def __init__(self, capacity: int, sequences: int = 1) -> None:
+        self.capacity = capacity
+        self.native = L.llama_batch_init(capacity, 0, sequences)
+        shape = (capacity,)
+        self.tokens = np.ctypeslib.as_array(self.native.token, shape=shape)
+        self.positions = np.ctypeslib.as_array(self.native.pos, shape=shape)
+        self.n_seq = np.ctypeslib.as_array(self.native.n_seq_id, shape=shape)
+        self.outputs = np.ctypeslib.as_array(self.native.logits, shape=shape)
+        self.seq_ids = [
+            np.ctypeslib.as_array(self.native.seq_id[i], shape=(sequences,))
+            for i in range(capacity)
+        ]
+        self._steps = np.arange(capacity, dtype=np.int32)
+        self.single_sequence()
+
+    def single_sequence(self) -> None:
+        """Every token in sequence 0, every row an output: the shape of a chain's verification."""
+        self.n_seq[:] = 1
+        for ids in self.seq_ids:
+            ids[0] = 0
+        self.outputs[:] = 1
+
+    def fill_positions(self, n: int, start: int) -> None:
+        np.add(self._steps[:n], start, out=self.positions[:n])
+        self.native.n_tokens = n
+
+    def close(self) -> None:
+        if self.native is not None:
+            L.llama_batch_free(self.native)
+            self.native = None
+
+
+class Context:
+    """Owns a llama_context; a context manager. Logit views die at its next decode."""
+
+    def __init__(self, model: Model, params: ContextParams, abort: AbortFlag | None = None) -> None:
+        for kv_type in (params.kv_type,):
+            if kv_type not in KV_TYPES:
+                raise UsageError(
+                    f"Unknown KV cache type {kv_type!r}.", f"Choose from {', '.join(KV_TYPES)}."
+                )
+        self.model = model
+        self.params = params
+        native = L.llama_context_default_params()
+        native.n_ctx = params.n_ctx
+        native.n_batch = native.n_ubatch = params.batch
+        native.n_seq_max = params.sequences
+        native.kv_unified = params.sequences > 1
+        native.n_rs_seq = params.recurrent_snapshots
+        native.n_outputs_max = params.outputs
+        native.n_threads = native.n_threads_batch = params.threads
+        native.type_k = native.type_v = KV_TYPES[params.kv_type]
+        native.flash_attn_type = FLASH_ATTN[params.flash_attn]
+        native.no_perf = True
+        self.handle: Any = L.llama_init_from_model(model.handle, native)
+        if not self.handle:
+            raise EngineFailed(
+                f"llama.cpp cannot make a context of {params.n_ctx} tokens for {model.path.name}: "
+                f"{log_capture.last() or 'no reason given'}.",
+                "Try a smaller --ctx, another --kv-type, or fewer --gpu-layers.",
+            )
+        self.abort = abort
+        if abort is not None:
+            L.llama_set_abort_callback(self.handle, abort.callback, abort.address)
+        self._pointer = c_p(self.handle)
+        self._memory = c_p(L.llama_get_memory(self.handle))
+        self.n_vocab = model.vocab.size
+        self.n_ctx: int = L.llama_n_ctx(self.handle)
+        self._views: dict[int, Rows] = {}
+        self._logits_address = 0
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.handle:
+            self._views.clear()
+            L.llama_free(self.handle)
+            self.handle = None
+
+    def effective(self) -> dict[str, str | int | float | bool]:
+        """The values in effect, as llama.cpp reports them."""
+        flash = log_capture.last("Flash Attention was auto, set to")
+        decided = flash.rsplit(" ", 1)[-1] == "enabled" if flash else None
+        chosen = self.params.flash_attn
+        return {
+            "n_ctx": self.n_ctx,
+            "n_batch": int(L.llama_n_batch(self.handle)),
+            "n_ubatch": int(L.llama_n_ubatch(self.handle)),
+            "n_seq_max": int(L.llama_n_seq_max(self.handle)),
+            "n_rs_seq": int(L.llama_n_rs_seq(self.handle)),
+            "n_outputs_max": self.params.outputs,
+            "threads": int(L.llama_n_threads(self.handle)),
+            "threads_batch": int(L.llama_n_threads_batch(self.handle)),
+            "kv_type": self.params.kv_type,
+            "flash_attn": chosen if chosen != "auto" else ("on" if decided in (None, True) else "off"),
+        }
+
+    def decode(self, batch: Batch) -> None:
+        """Evaluate ``batch``. Raises DecodeAborted, or EngineFailed when llama.cpp refuses it."""
+        rc = _decode(self._pointer, batch.native)
+        if rc == 0:
+            return
+        if rc == 2:
+            raise DecodeAborted
+        if rc == 1:
+            raise EngineFailed(
+                f"The context of {self.n_ctx} tokens is full.", "Raise --ctx or start afresh."
+            )
+        raise EngineFailed(
+            f"llama_decode failed with {rc}: {log_capture.last() or 'no reason given'}.",
+            "This is a bug of localspec or llama.cpp; please report it with the log.",
+        )
+
+    def synchronize(self) -> None:
+        _synchronize(self._pointer)
+
+    def rows(self, n: int) -> Rows:
+        """The ``n`` output rows of the last decode, float32 (n, n_vocab), in batch order: a view of
+        llama.cpp's own buffer, valid until the next decode. Waits for the device."""
+        address = _get_logits(self._pointer)
+        if address != self._logits_address:
+            self._views.clear()
+            self._logits_address = address
+        view = self._views.get(n)
+        if view is None:
+            array = (ctypes.c_float * (n * self.n_vocab)).from_address(address)
+            view = np.frombuffer(array, np.float32).reshape(n, self.n_vocab)
+            self._views[n] = view
+        return view
+
+    def clear(self) -> None:
+        _clear(self._memory, True)
+
+    def truncate(self, position: int, sequence: int = 0) -> bool:
+        """Drop every position >= ``position``; False when the memory cannot (recurrent)."""
+        return bool(_seq_rm(self._memory, sequence, position, -1))
+
+    def drop_sequence(self, sequence: int) -> None:
+        _seq_rm(self._memory, sequence, -1, -1)
+
+    def copy_sequence(self, source: int, target: int) -> None:
+        """Metadata only in a unified cache."""
+        _seq_cp(self._memory, source, target, -1, -1)
+
+    def last_position(self, sequence: int = 0) -> int:
+        """-1 when the sequence is empty."""
+        return int(L.llama_memory_seq_pos_max(self._memory, sequence))
+
+    def save_state(self, sequence: int = 0) -> bytes:
+        size = L.llama_state_seq_get_size(self.handle, sequence)
+        buffer = (ctypes.c_uint8 * size)()
+        written = L.llama_state_seq_get_data(self.handle, buffer, size, sequence)
+        return bytes(memoryview(buffer)[:written])
+
+    def load_state(self, state: bytes, sequence: int = 0) -> None:
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        if not L.llama_state_seq_set_data(self.handle, buffer, len(state), sequence):
+            raise EngineFailed("The conversation's state could not be copied to the new context.")

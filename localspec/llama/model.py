@@ -1,0 +1,189 @@
+"""A loaded GGUF."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from localspec.errors import ModelFileError, UsageError
+from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_capture
+from localspec.llama.vocab import Vocab
+from localspec.records import LoadSettings, ModelInfo
+
+class _BufferOverride(ctypes.Structure):
+    """llama_model_tensor_buft_override (llama.h); llama_cpp has no binding of it."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p)]
+
+
+SPLIT_MODES = {"none": 0, "layer": 1, "row": 2}
+SAMPLING_KEYS = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_last_n": "repeat_last_n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParams:
+    """LoadSettings as they apply to one model; ``load_mtp`` loads the MTP layers of the file."""
+
+    gpu_layers: int = -1
+    n_cpu_moe: int = 0
+    device: str = ""
+    split: str = "layer"
+    mmap: bool = True
+    check_tensors: bool = False
+    load_mtp: bool = False
+
+    @classmethod
+    def target(cls, s: LoadSettings) -> ModelParams:
+        return cls(s.gpu_layers, s.n_cpu_moe, s.device, s.split, s.mmap, s.check_tensors)
+
+    @classmethod
+    def drafter(cls, s: LoadSettings) -> ModelParams:
+        return cls(s.draft_gpu_layers, 0, s.device, s.split, s.mmap, s.check_tensors)
+
+
+class Model:
+    """Owns a llama_model; a context manager. Raises ModelFileError when llama.cpp cannot load it."""
+
+    def __init__(self, path: str | Path, params: ModelParams = ModelParams()) -> None:
+        self.path = Path(path)
+        self.params = params
+        self._keep_alive: list[Any] = []
+        native = L.llama_model_default_params()
+        native.n_gpu_layers = params.gpu_layers
+        native.split_mode = SPLIT_MODES[params.split]
+        native.load_mode = L.LLAMA_LOAD_MODE_MMAP if params.mmap else L.LLAMA_LOAD_MODE_NONE
+        native.check_tensors = params.check_tensors
+        native.load_mtp = params.load_mtp
+        if params.device:
+            native.devices = self._devices(params.device)
+        if params.n_cpu_moe:
+            native.tensor_buft_overrides = self._experts_on_cpu(params.n_cpu_moe)
+        self.handle = L.llama_model_load_from_file(str(self.path).encode(), native)
+        if not self.handle:
+            reason = log_capture.last("error") or log_capture.last()
+            raise ModelFileError(
+                f"llama.cpp cannot load {self.path}: {reason or 'no reason given'}.",
+                "Check the file with `localspec doctor` or download it again.",
+            )
+        self.vocab = Vocab(L.llama_model_get_vocab(self.handle))
+
+    def _devices(self, wanted: str) -> c_p:
+        found = {name.lower(): handle for handle, name, _ in devices()}
+        chosen = []
+        for name in wanted.split(","):
+            if name.strip().lower() not in found:
+                raise UsageError(
+                    f"This llama.cpp build has no device {name.strip()!r}.",
+                    f"It has: {', '.join(found)}.",
+                )
+            chosen.append(found[name.strip().lower()])
+        array = (ctypes.c_void_p * (len(chosen) + 1))(*[c.value for c in chosen], None)
+        self._keep_alive.append(array)
+        return ctypes.cast(array, c_p)
+
+    def _experts_on_cpu(self, layers: int) -> c_p:
+        """llama.cpp's --n-cpu-moe: expert tensors of the first layers stay in CPU buffers."""
+        buffer_type = cpu_buffer_type()
+        array = (_BufferOverride * (layers + 1))()  # the last one stays NULL
+        for i in range(layers):
+            pattern = rf"blk\.{i}\.ffn_(up|down|gate|gate_up)_(ch|)exps".encode()
+            self._keep_alive.append(pattern)
+            array[i].pattern = pattern
+            array[i].buffer_type = buffer_type
+        self._keep_alive.append(array)
+        return ctypes.cast(array, c_p)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.handle:
+            L.llama_model_free(self.handle)
+            self.handle = None
+
+    def meta(self, key: str) -> str | None:
+        """A metadata value as text, or None."""
+        buffer = ctypes.create_string_buffer(256)
+        n = L.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        if n >= len(buffer):
+            buffer = ctypes.create_string_buffer(n + 1)
+            n = L.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return None if n < 0 else buffer.raw[:n].decode("utf-8", "replace")
+
+    @cached_property
+    def arch(self) -> str:
+        return self.meta("general.architecture") or "unknown"
+
+    @cached_property
+    def can_roll_back(self) -> bool:
+        """Attention memory drops positions; recurrent and hybrid memory cannot simply do so."""
+        recurrent = L.llama_model_is_recurrent(self.handle) or L.llama_model_is_hybrid(self.handle)
+        return not recurrent
+
+    @cached_property
+    def layers(self) -> int:
+        return int(L.llama_model_n_layer(self.handle))
+
+    @cached_property
+    def n_ctx_train(self) -> int:
+        return int(L.llama_model_n_ctx_train(self.handle))
+
+    def _kv_bytes_per_token(self) -> int:
+        """Bytes of f16 K and V a token takes over all layers, by the GGUF's head counts."""
+        arch = self.arch
+        heads_kv = max(int(L.llama_model_n_head_kv(self.handle)), 1)
+        heads = max(int(L.llama_model_n_head(self.handle)), 1)
+        head = int(L.llama_model_n_embd(self.handle)) // heads
+        key = int(self.meta(f"{arch}.attention.key_length") or head)
+        value = int(self.meta(f"{arch}.attention.value_length") or head)
+        return self.layers * heads_kv * (key + value) * 2
+
+    def info(self) -> ModelInfo:
+        description = ctypes.create_string_buffer(256)
+        L.llama_model_desc(self.handle, description, len(description))
+        described = description.value.decode("utf-8", "replace")
+        sampling: dict[str, float] = {}
+        for key, name in SAMPLING_KEYS.items():
+            value = self.meta(f"general.sampling.{key}")
+            if value is not None:
+                with contextlib.suppress(ValueError):
+                    sampling[name] = float(value)
+        return ModelInfo(
+            path=str(self.path),
+            arch=self.arch,
+            description=described,
+            quant=L.llama_ftype_name(L.llama_model_ftype(self.handle)).decode(),
+            size_bytes=int(L.llama_model_size(self.handle)),
+            n_params=int(L.llama_model_n_params(self.handle)),
+            n_ctx_train=self.n_ctx_train,
+            n_vocab=self.vocab.size,
+            n_layer=self.layers,
+            template=self.meta("tokenizer.chat_template"),
+            bos=self.vocab.text(self.vocab.bos),
+            eos=self.vocab.text(self.vocab.eos),
+            add_bos=self.vocab.add_bos,
+            special_tokens=self.vocab.special_texts,
+            sampling=sampling,
+            can_roll_back=self.can_roll_back,
+            kv_bytes_per_token=self._kv_bytes_per_token(),
+        )
