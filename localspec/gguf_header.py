@@ -1,0 +1,554 @@
+"""What a GGUF says of itself, read in Python before llama.cpp may touch the file.
+
+llama.cpp maps a truncated file happily and dies of it at the first use, and its complaints about
+files of another kind name no remedy; so every file is looked at here first. The look is fast (long
+arrays, the vocabulary above all, are stepped over, not decoded) and trusts no number in the file:
+nothing is allocated by a count or a length that the file itself claims.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, with the limits of llama.cpp's
+ggml/src/gguf.cpp. All multi-byte numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from localspec.errors import ModelFileError
+
+# Architectures that draft for a target and cannot write text alone, by the field's name for them.
+DRAFTER_FAMILIES: Mapping[str, str] = {
+    "eagle3": "EAGLE-3",
+    "dflash": "DFlash",
+    "gemma4-assistant": "Gemma 4 MTP",
+}
+
+# llama.cpp loads these, but they generate no text.
+_EMBEDDING_ARCHS = frozenset(
+    {"bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2"}
+    | {"jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed", "t5encoder"}
+)
+_SPEECH_ARCHS = frozenset({"wavtokenizer-dec", "qwen3tts", "pockettts"})
+
+# Spellings of other converters that llama.cpp does not know, and the ones that it does.
+_MISSPELLED_ARCHS = {"gemma4_assistant": "gemma4-assistant"}
+
+# id: name, elements a block, bytes a block (ggml.c of llama-cpp-python 0.3.36).
+_TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 36),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+    42: ("Q2_0", 64, 18),
+}
+
+_MAGIC = b"GGUF"
+_STRING, _ARRAY = 8, 9
+# Type ids of metadata values: struct code and bytes.
+_SCALARS: Mapping[int, tuple[str, int]] = {
+    0: ("B", 1),
+    1: ("b", 1),
+    2: ("H", 2),
+    3: ("h", 2),
+    4: ("I", 4),
+    5: ("i", 4),
+    6: ("f", 4),
+    7: ("?", 1),
+    10: ("Q", 8),
+    11: ("q", 8),
+    12: ("d", 8),
+}
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+_CHUNK = 1 << 20
+_HEADER_LIMIT = 1 << 28  # the largest vocabularies make headers of some 20 MB
+_KEPT_STRING = 1 << 22  # chat templates stay far below
+_KEPT_NUMBERS = 1024
+_KEPT_STRINGS = 64
+_NAME_LIMIT = 1 << 16  # of keys and tensor names; a longer one is damage
+# What no real model comes near; more is damage, and must not keep this reader busy.
+_TENSORS_LIMIT = 1 << 17
+_KEYS_LIMIT = 1 << 16
+_ITEMS_LIMIT = 1 << 24
+_DIMS_LIMIT = 4
+_ELEMENTS_LIMIT = 1 << 43  # of one tensor; more is damage, not a model
+_SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
+
+_AGAIN = "Download it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A metadata value that was stepped over: ``length`` items, too many to be kept."""
+
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Value = int | float | bool | str | tuple[int | float | bool | str, ...] | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: ``shape`` fastest dimension first, ``offset`` from the start of the data."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFHeader:
+    """The header of one file. ``expected_size`` is where its last tensor ends, in bytes.
+
+    ``shards`` are all files of a split model, this one (the first) included.
+    """
+
+    path: Path
+    version: int
+    arch: str
+    kv: dict[str, Value]
+    tensors: tuple[TensorInfo, ...]
+    file_size: int
+    expected_size: int
+    shards: tuple[Path, ...]
+
+    def number(self, key: str) -> int | None:
+        """An integer under the architecture's own prefix, such as ``block_count``."""
+        value = self.kv.get(f"{self.arch}.{key}")
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def text(self, key: str) -> str | None:
+        value = self.kv.get(key)
+        return value if isinstance(value, str) else None
+
+    @property
+    def name(self) -> str:
+        return self.text("general.name") or self.path.stem
+
+    @property
+    def n_vocab(self) -> int | None:
+        tokens = self.kv.get("tokenizer.ggml.tokens")
+        return len(tokens) if isinstance(tokens, tuple | Skipped) else self.number("vocab_size")
+
+    @property
+    def template(self) -> str | None:
+        return self.text("tokenizer.chat_template")
+
+    @property
+    def mtp_layers(self) -> int:
+        """MTP layers that are really there: some files keep the key and dropped the tensors."""
+        if not any(".nextn." in t.name for t in self.tensors):
+            return 0
+        return self.number("nextn_predict_layers") or 0
+
+    @property
+    def drafter_family(self) -> str | None:
+        """ "EAGLE-3", "DFlash", "DSpark", ... of a file that can only draft; None of a model."""
+        if self.arch == "dflash" and any(t.name.startswith("markov_w1") for t in self.tensors):
+            return "DSpark"
+        return DRAFTER_FAMILIES.get(self.arch)
+
+    @property
+    def is_drafter_only(self) -> bool:
+        return self.drafter_family is not None
+
+
+def describe_kind(header: GGUFHeader) -> str:
+    """What the file is, as the end of a sentence: "a language model", "an EAGLE-3 drafter", ..."""
+    kind = header.text("general.type")
+    if kind == "adapter":
+        return "a LoRA adapter"
+    if kind == "imatrix":
+        return "an importance matrix"
+    if header.arch == "clip" or kind == "mmproj":
+        return "a vision or audio projector (mmproj)"
+    if header.drafter_family is not None:
+        article = "an" if header.drafter_family[0] in "AEIOU" else "a"
+        return f"{article} {header.drafter_family} drafter"
+    if header.arch in _EMBEDDING_ARCHS:
+        return "an embedding model"
+    if header.arch in _SPEECH_ARCHS:
+        return "a speech model"
+    if not header.tensors:
+        return "a vocabulary without weights"
+    return "a language model"
+
+
+def read_header(path: str | Path) -> GGUFHeader:
+    """The header of exactly this file; says nothing about whether its data is complete.
+
+    Raises ``ModelFileError`` when the file is missing, of another kind, or its header is damaged.
+    """
+    path = Path(path).expanduser()
+    try:
+        with path.open("rb") as stream:
+            return parse_header(stream, path.stat().st_size, path)
+    except FileNotFoundError:
+        raise ModelFileError(f"There is no file {path}.", _nearest_file(path)) from None
+    except OSError as error:
+        if path.is_dir():
+            raise ModelFileError(
+                f"{path} is a folder, not a GGUF file.", _files_of_folder(path)
+            ) from None
+        reason = error.strerror or type(error).__name__
+        raise ModelFileError(f"{path} cannot be read: {reason}.", "Check the file.") from None
+
+
+def check_model_file(path: str | Path) -> GGUFHeader:
+    """The header of a model that llama.cpp may be given: whole, with all its shards.
+
+    Any shard of a split model stands for the first. Raises ``ModelFileError`` when a file is
+    missing, truncated, of another kind, or holds neither a language model nor a drafter.
+    """
+    header = read_header(_first_shard(Path(path).expanduser()))
+    for shard in header.shards:
+        part = header if shard == header.path else read_header(shard)
+        if part.file_size < part.expected_size:
+            raise ModelFileError(
+                f"{shard} is truncated: {part.file_size:,} of {part.expected_size:,} bytes.", _AGAIN
+            )
+    if not header.arch and header.text("general.type") not in ("adapter", "imatrix"):
+        raise ModelFileError(
+            f"{header.path} does not say which architecture it is (general.architecture).",
+            "It was not made for llama.cpp; get the model from another publisher.",
+        )
+    if header.arch in _MISSPELLED_ARCHS:
+        raise ModelFileError(
+            f"{header.path} calls its architecture {header.arch!r}, which llama.cpp does not know.",
+            f"Get a build of the file that spells it {_MISSPELLED_ARCHS[header.arch]!r}.",
+        )
+    kind = describe_kind(header)
+    if not kind.endswith(("a language model", "drafter")):
+        raise ModelFileError(
+            f"{header.path} is {kind}, which writes no text.",
+            "Give the GGUF of the language model itself.",
+        )
+    return header
+
+
+def parse_header(stream: BinaryIO, size: int, path: Path) -> GGUFHeader:
+    """The header at the start of a seekable ``stream`` of ``size`` bytes; ``path`` is its name."""
+    reader = _Reader(stream, size, path)
+    if size < len(_MAGIC) or reader.peek(4) != _MAGIC:
+        raise _other_kind(reader.peek(512), size, path)
+    reader.take(4)
+    version = reader.u32()
+    if version not in (2, 3):
+        if version and version & 0xFFFF == 0:
+            raise ModelFileError(
+                f"{path} was written for big-endian machines.", "Get the little-endian file."
+            )
+        raise ModelFileError(
+            f"{path} is GGUF version {version}; versions 2 and 3 can be loaded.",
+            "Get a newer conversion of the model." if version == 1 else _AGAIN,
+        )
+    n_tensors = reader.count("tensors", smallest=24, limit=_TENSORS_LIMIT)
+    n_kv = reader.count("metadata keys", smallest=13, limit=_KEYS_LIMIT)
+
+    kv: dict[str, Value] = {}
+    for _ in range(n_kv):
+        key = reader.name()
+        if key in kv:
+            raise reader.damaged(f"the metadata key {key!r} stands there twice")
+        kv[key] = reader.value(reader.u32())
+    tensors = tuple(_read_tensor(reader) for _ in range(n_tensors))
+    if len({t.name for t in tensors}) < n_tensors:
+        raise reader.damaged("two of its tensors have the same name")
+
+    alignment = kv.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+        raise reader.damaged(f"general.alignment is {alignment!r}")
+    data = -(-reader.position // alignment) * alignment
+    arch = kv.get("general.architecture")
+    return GGUFHeader(
+        path=path,
+        version=version,
+        arch=arch if isinstance(arch, str) else "",
+        kv=kv,
+        tensors=tensors,
+        file_size=size,
+        expected_size=max((data + t.offset + t.n_bytes for t in tensors), default=reader.position),
+        shards=_shards(path, kv),
+    )
+
+
+def _read_tensor(reader: _Reader) -> TensorInfo:
+    name = reader.name()
+    n_dims = reader.u32()
+    if n_dims > _DIMS_LIMIT:
+        raise reader.damaged(f"tensor {name!r} has {n_dims} dimensions")
+    shape = tuple(reader.u64() for _ in range(n_dims))
+    type_id = reader.u32()
+    offset = reader.u64()
+    if type_id not in _TENSOR_TYPES:
+        raise ModelFileError(
+            f"{reader.path} holds tensor {name!r} of type {type_id}, which this llama.cpp does not "
+            "know.",
+            "It was made for another version or a fork; get another quantisation of the model.",
+        )
+    type_name, block, block_bytes = _TENSOR_TYPES[type_id]
+    elements = math.prod(shape)
+    if elements > _ELEMENTS_LIMIT or offset > 1 << 62:
+        raise reader.damaged(f"tensor {name!r} claims the shape {shape} at {offset}")
+    if shape and shape[0] % block:
+        raise reader.damaged(f"tensor {name!r} has rows of {shape[0]}, no multiple of {block}")
+    return TensorInfo(name, shape, type_name, offset, elements // block * block_bytes)
+
+
+class _Reader:
+    """Reads forward through a window of the file, and never past what the file holds."""
+
+    def __init__(self, stream: BinaryIO, size: int, path: Path) -> None:
+        self.path = path
+        self._stream = stream
+        self._size = size
+        self._window = b""
+        self._base = 0  # where in the file the window starts
+        self._pos = 0  # within the window
+
+    @property
+    def position(self) -> int:
+        return self._base + self._pos
+
+    def damaged(self, what: str) -> ModelFileError:
+        return ModelFileError(f"{self.path} is damaged: {what}.", _AGAIN)
+
+    def _fill(self, n: int) -> None:
+        """Makes the next ``n`` bytes stand in the window."""
+        start = self.position
+        if start + n > self._size:
+            raise ModelFileError(
+                f"{self.path} is truncated: it ends inside its header, after {self._size:,} bytes.",
+                _AGAIN,
+            )
+        if start + n > _HEADER_LIMIT:
+            raise self.damaged(f"its header is longer than {_HEADER_LIMIT >> 20} MiB")
+        self._stream.seek(start)
+        self._window = self._stream.read(max(n, _CHUNK))
+        self._base, self._pos = start, 0
+        if len(self._window) < n:  # the file shrank while it was read
+            raise ModelFileError(f"{self.path} changed while it was read.", "Try again.")
+
+    def peek(self, n: int) -> bytes:
+        n = min(n, self._size - self.position)
+        if self._pos + n > len(self._window):
+            self._fill(n)
+        return self._window[self._pos : self._pos + n]
+
+    def take(self, n: int) -> bytes:
+        if self._pos + n > len(self._window):
+            self._fill(n)
+        start = self._pos
+        self._pos += n
+        return self._window[start : self._pos]
+
+    def skip(self, n: int) -> None:
+        self._pos += n
+        if self._pos > len(self._window):
+            self._fill(0)
+
+    def u32(self) -> int:
+        value: int = _U32.unpack(self.take(4))[0]
+        return value
+
+    def u64(self) -> int:
+        value: int = _U64.unpack(self.take(8))[0]
+        return value
+
+    def count(self, what: str, *, smallest: int, limit: int) -> int:
+        """A count of things, at most ``limit``, that take at least ``smallest`` bytes each."""
+        n = self.u64()
+        if n > limit:
+            raise self.damaged(f"its header claims {n:,} {what}")
+        if n * smallest > self._size - self.position:
+            raise ModelFileError(
+                f"{self.path} is truncated or damaged: its {self._size:,} bytes cannot hold the "
+                f"{n:,} {what} that it claims.",
+                _AGAIN,
+            )
+        return n
+
+    def name(self) -> str:
+        n = self.u64()
+        if n > _NAME_LIMIT:
+            raise self.damaged(f"a name in its header claims {n:,} bytes")
+        return self.take(n).decode("utf-8", "replace")
+
+    def value(self, type_id: int) -> Value:
+        if type_id in _SCALARS:
+            return self._numbers(type_id, 1)[0]
+        if type_id == _STRING:
+            n = self.u64()
+            if n > _KEPT_STRING:
+                self.skip(n)
+                return Skipped(n)
+            return self.take(n).decode("utf-8", "replace")
+        if type_id != _ARRAY:
+            raise self.damaged(f"its header holds a value of the unknown type {type_id}")
+        item = self.u32()
+        if item in _SCALARS:
+            n = self.count("array items", smallest=_SCALARS[item][1], limit=_ITEMS_LIMIT)
+            if n <= _KEPT_NUMBERS:
+                return self._numbers(item, n)
+            self.skip(n * _SCALARS[item][1])
+            return Skipped(n)
+        if item != _STRING:
+            raise self.damaged(f"its header holds an array of the unknown type {item}")
+        n = self.count("strings", smallest=8, limit=_ITEMS_LIMIT)
+        if n <= _KEPT_STRINGS:
+            return tuple(self.name() for _ in range(n))
+        self._skip_strings(n)
+        return Skipped(n)
+
+    def _numbers(self, type_id: int, n: int) -> tuple[int | float | bool, ...]:
+        code, width = _SCALARS[type_id]
+        return struct.unpack(f"<{n}{code}", self.take(n * width))
+
+    def _skip_strings(self, n: int) -> None:
+        # The one hot loop: a vocabulary has a quarter of a million strings, its merges twice that.
+        unpack, window, pos, end = _U64.unpack_from, self._window, self._pos, len(self._window)
+        for _ in range(n):
+            if pos + 8 > end:
+                self._pos = pos
+                self._fill(8)
+                window, pos, end = self._window, 0, len(self._window)
+            pos += 8 + unpack(window, pos)[0]
+        self._pos = pos
+        self.skip(0)
+
+
+def _other_kind(head: bytes, size: int, path: Path) -> ModelFileError:
+    """The error for a file that is no GGUF, naming what it is where that can be told."""
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if size == 0:
+        kind, hint = "is empty (0 bytes)", _AGAIN
+    elif head[:4] in (b"ggml", b"ggmf", b"ggjt", b"ggla", b"lmgg", b"fmgg", b"tjgg", b"algg"):
+        kind, hint = (
+            "is in the old ggml format, which llama.cpp no longer loads",
+            "Get a GGUF conversion of the model.",
+        )
+    elif head.startswith(b"version https://git-lfs"):
+        kind, hint = (
+            "is a Git LFS pointer, not the model itself",
+            "Run `git lfs pull` in its folder, or download the file itself.",
+        )
+    elif text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        kind, hint = (
+            "is a web page, not a model",
+            "The download got a page instead of the file: use the download link, and log in "
+            "where the model asks for it.",
+        )
+    elif len(head) > 10 and _U64.unpack_from(head)[0] < size and head[8:9] == b"{":
+        kind, hint = (
+            "is a safetensors file",
+            "Get a GGUF of the model, or convert it with llama.cpp's convert_hf_to_gguf.py.",
+        )
+    elif head.startswith(b"PK\x03\x04") or head[:2] in (b"\x80\x02", b"\x80\x04"):
+        kind, hint = (
+            "is a zip archive or a PyTorch checkpoint",
+            "Get a GGUF of the model; if this is an archive with a GGUF inside, unpack it.",
+        )
+    elif head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"\xfd7zXZ", b"BZh")):
+        kind, hint = "is a compressed archive", "Unpack it and give the GGUF inside."
+    elif text.startswith((b"{", b"[")):
+        kind, hint = "is a JSON text, not a model", _AGAIN
+    elif not any(head):
+        kind, hint = "holds only zeros where its header should be: an unfinished download", _AGAIN
+    else:
+        kind, hint = (
+            f"is not a GGUF file: it starts with {head[:8]!r}",
+            "Give the path of a GGUF model file.",
+        )
+    return ModelFileError(f"{path} {kind}.", hint)
+
+
+def _first_shard(path: Path) -> Path:
+    shard = _SHARD.match(path.name)
+    if shard is None:
+        return path
+    return path.with_name(f"{shard['stem']}-00001-of-{shard['count']}{path.suffix}")
+
+
+def _shards(path: Path, kv: Mapping[str, Value]) -> tuple[Path, ...]:
+    """All files of the model that ``path`` belongs to; raises where one cannot be found."""
+    count = kv.get("split.count", 0)
+    if not isinstance(count, int) or count < 2:
+        return (path,)
+    shard = _SHARD.match(path.name)
+    if shard is None or int(shard["count"]) != count:
+        raise ModelFileError(
+            f"{path} is one of the {count} parts of a split model, under a name that does not say "
+            "which.",
+            f"Give it back its published name, which ends in -00001-of-{count:05d}.gguf.",
+        )
+    if count > 99_999:
+        raise ModelFileError(f"{path} is damaged: it claims {count:,} parts.", _AGAIN)
+    paths = tuple(
+        path.with_name(f"{shard['stem']}-{i:05d}-of-{shard['count']}{path.suffix}")
+        for i in range(1, count + 1)
+    )
+    missing = [p.name for p in paths if not p.is_file()]
+    if missing:
+        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise ModelFileError(
+            f"{path.name} is a split model and {len(missing)} of its {count} parts are missing "
+            f"from {path.parent}: {some}.",
+            "Download the missing parts into the same folder.",
+        )
+    return paths
+
+
+def _nearest_file(path: Path) -> str:
+    try:
+        names = [p.name for p in path.parent.iterdir() if p.suffix.lower() == ".gguf"]
+    except OSError:
+        return f"There is no folder {path.parent} either."
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else "Check the path."
+
+
+def _files_of_folder(path: Path) -> str:
+    names = sorted(p.name for p in path.glob("*.gguf"))
+    return f"Give one of its files: {', '.join(names[:5])}." if names else "It holds no GGUF file."
