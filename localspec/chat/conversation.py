@@ -1,0 +1,195 @@
+"""A conversation: its messages, and the ids the engine was given and produced for them.
+
+The ids matter as much as the text. Tokenising an answer again may give other ids than the model
+generated, and then the KV cache behind them is lost. So a prompt is the rendered conversation with
+the longest known beginning replaced by the very ids that were used for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from localspec.chat.template import ChatTemplate
+from localspec.errors import ContextTooSmall, UsageError
+from localspec.records import Generation
+
+Tokenize = Callable[[tuple[str, ...], bool], tuple[int, ...]]
+"""Ids of segments; the flag asks for a BOS where the vocabulary wants one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Literal["user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A beginning of the conversation whose exact ids are known: ``text`` is what they say."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the engine is to continue. ``text`` is what the template rendered."""
+
+    text: str
+    ids: tuple[int, ...]
+    stop: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+@dataclass
+class Conversation:
+    """``messages`` alternate user, assistant, ...; ``first`` is the oldest one still in the context
+    (older turns were dropped from it, not from the transcript)."""
+
+    template: ChatTemplate
+    system: str = ""
+    thinking: bool | None = None
+    messages: list[Message] = field(default_factory=list)
+    first: int = 0
+    marks: list[Mark] = field(default_factory=list)
+
+    # ---- turns ----------------------------------------------------------------------------
+
+    def ask(self, text: str) -> None:
+        self.messages.append(Message("user", text))
+
+    def answered(self, prompt: Prompt, run: Generation) -> None:
+        """The engine answered ``prompt``: keep the text and the ids."""
+        self.messages.append(Message("assistant", run.text))
+        self._mark(prompt.text, prompt.ids)
+        if run.stop == "stop":
+            return  # the text was cut at the stop string, the ids were not: they do not match
+        # The template writes the end of the turn itself, so an end-of-generation id stays out.
+        ids = run.tokens[:-1] if run.stop == "eog" else run.tokens
+        if ids:
+            self._mark(prompt.text + run.text, prompt.ids + ids)
+
+    def broken_off(self, text: str) -> None:
+        """The engine died while answering; ``text`` is what had arrived, its ids are unknown."""
+        self.messages.append(Message("assistant", text))
+
+    def take_back(self) -> str:
+        """Remove the last question (it got no answer) and return it."""
+        return self.messages.pop().content
+
+    def drop_answer(self) -> bool:
+        """Remove the last answer, so that it can be generated again. False if there is none."""
+        if not self.messages or self.messages[-1].role != "assistant":
+            return False
+        self.messages.pop()
+        return True
+
+    def reset(self) -> None:
+        """Forget all turns; the system message stays."""
+        self.messages.clear()
+        self.marks.clear()
+        self.first = 0
+
+    # ---- prompt ---------------------------------------------------------------------------
+
+    def prompt(self, tokenize: Tokenize, n_ctx: int, reserve: int) -> Prompt:
+        """The prompt for the last question, with at least ``reserve`` tokens left for the answer.
+
+        When they are not, the oldest turns are dropped until half the context is free, not just
+        enough of it: each drop costs a new prefill of all that follows, so it must be seldom.
+        Raises ContextTooSmall when the last question alone does not fit.
+        """
+        prompt = self._render(tokenize)
+        last = len(self.messages) - 1
+        if len(prompt.ids) + reserve > n_ctx and self.first < last:
+            dropped = 0
+            while self.first < last and len(prompt.ids) > n_ctx // 2:
+                self.first += 2
+                dropped += 1
+                prompt = self._render(tokenize)
+            turns = "turn was" if dropped == 1 else f"{dropped} turns were"
+            notice = f"The oldest {turns} dropped from the context of {n_ctx} tokens to make room."
+            prompt = Prompt(prompt.text, prompt.ids, prompt.stop, (notice, *prompt.notices))
+        if len(prompt.ids) >= n_ctx:
+            raise ContextTooSmall(len(prompt.ids), n_ctx)
+        return prompt
+
+    def _render(self, tokenize: Tokenize) -> Prompt:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        turns = [{"role": m.role, "content": m.content} for m in self.messages[self.first :]]
+        rendered = self.template.render([*system, *turns], thinking=self.thinking)
+        known = [mark for mark in self.marks if rendered.text.startswith(mark.text)]
+        best = max(known, key=lambda mark: len(mark.text), default=None)
+        if best is None:
+            ids = tokenize(rendered.segments, True)
+        else:
+            ids = best.ids + tokenize(rendered.rest(len(best.text)), False)
+        return Prompt(rendered.text, ids, rendered.stop, rendered.notices)
+
+    def _mark(self, text: str, ids: tuple[int, ...]) -> None:
+        # Marks that do not begin this text belong to an answer or a system message that is gone.
+        kept = [m for m in self.marks if text.startswith(m.text) and m.text != text]
+        self.marks = [*kept, Mark(text, ids)]
+
+    # ---- files ----------------------------------------------------------------------------
+
+    def save(self, path: Path, model: str, settings: dict[str, Any]) -> None:
+        """Write the conversation as JSON. ``model`` says whose ids these are."""
+        saved = _Saved(
+            model=model,
+            system=self.system,
+            thinking=self.thinking,
+            messages=self.messages,
+            first=self.first,
+            marks=self.marks,
+            settings=settings,
+        )
+        try:
+            path.write_text(saved.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"The conversation cannot be written to {path}: {error.strerror or error}.",
+                "Choose another file; the conversation goes on.",
+            ) from error
+
+    @classmethod
+    def load(cls, path: Path, template: ChatTemplate, model: str) -> Conversation:
+        """Read what ``save`` wrote. Ids of another model mean nothing here and are left out."""
+        try:
+            saved = _Saved.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(
+                f"The conversation {path} cannot be read: {error.strerror or error}."
+            ) from error
+        except (UnicodeDecodeError, pydantic.ValidationError) as error:
+            detail = str(error).splitlines()
+            raise UsageError(
+                f"{path} is not a saved conversation ({' '.join(detail[:3])}).",
+                "Give a file that /save wrote.",
+            ) from error
+        return cls(
+            template,
+            saved.system,
+            saved.thinking,
+            saved.messages,
+            saved.first,
+            saved.marks if saved.model == model else [],
+        )
+
+
+class _Saved(pydantic.BaseModel):
+    """The file that ``save`` writes."""
+
+    format: Literal["localspec conversation 1"] = "localspec conversation 1"
+    model: str
+    system: str = ""
+    thinking: bool | None = None
+    messages: list[Message]
+    first: int = 0
+    marks: list[Mark] = []
+    settings: dict[str, Any] = {}

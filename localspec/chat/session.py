@@ -1,0 +1,431 @@
+"""A chat with a model: the engine process, one open session in it, and the conversation.
+
+Used by the line-based commands and by the TUI. It prints nothing: ``take_notices`` hands over what
+the person should read. When the engine dies the conversation lives on, and the next question starts
+a new engine.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from localspec.catalog import DrafterSpec, Target, resolve_drafters, resolve_target
+from localspec.chat.conversation import Conversation, Prompt
+from localspec.chat.template import ChatTemplate
+from localspec.engine.client import Engine, Stream
+from localspec.engine.messages import Chunk, Prefill
+from localspec.errors import (
+    ContextTooSmall,
+    EngineDied,
+    EngineFailed,
+    LocalspecError,
+    SpeculationRefused,
+    UsageError,
+)
+from localspec.machine import default_threads
+from localspec.records import (
+    ChatOptions,
+    ContextSettings,
+    Counts,
+    DrafterSettings,
+    Generation,
+    ModelInfo,
+    SamplerSettings,
+    Times,
+)
+
+CHAT_CONTEXT = 4096
+"""Context of a chat when --ctx is not given (less when the model was trained on less)."""
+
+RUN_ANSWER = 1024
+"""Tokens that ``run`` leaves for the answer when neither --ctx nor --max-tokens is given."""
+
+N_MAX = 4
+"""Draft length where neither the person nor the catalogue says one."""
+
+# A model that recommends nothing; the filters keep the defaults of SamplerSettings.
+_CHAT_SAMPLING = {"temperature": 0.7}
+_WHOLE = {"top_k", "repeat_last_n", "seed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the answers of a chat."""
+
+    answers: int = 0
+    counts: Counts = Counts()
+    times: Times = Times()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    def add(self, run: Generation) -> Totals:
+        return Totals(
+            self.answers + 1,
+            self.counts + run.counts,
+            self.times + run.times,
+            self.prompt_tokens + run.prompt_tokens,
+            self.cached_tokens + run.cached_tokens,
+        )
+
+
+def choose_sampler(options: ChatOptions, target: Target, model: ModelInfo) -> SamplerSettings:
+    """What the person gave, else what the catalogue recommends, else the GGUF, else the defaults."""
+    known = {field.name for field in fields(SamplerSettings)}
+    chosen: dict[str, float] = {
+        **_CHAT_SAMPLING,
+        **model.sampling,
+        **target.sampling,
+        **options.engine.sampler,
+    }
+    values: dict[str, Any] = {
+        name: round(value) if name in _WHOLE else float(value)
+        for name, value in chosen.items()
+        if name in known
+    }
+    return SamplerSettings(**values)
+
+
+class ChatSession:
+    """Blocking; for one thread, except that an Answer may be cancelled from any.
+
+    ``with ChatSession(options) as chat: for event in chat.ask("Hello"): ...``
+    """
+
+    def __init__(
+        self, options: ChatOptions, *, start_engine: Callable[..., Engine] = Engine
+    ) -> None:
+        self.options = options
+        self.target = resolve_target(options.model)
+        self.drafter = self._choose_drafter(options.drafter)
+        self.totals = Totals()
+        self.last: Generation | None = None
+        self.last_seed: int | None = None
+        self.settings: dict[str, str | int | float | bool] = {}
+        self.n_ctx = 0
+        self._start_engine = start_engine
+        self._engine: Engine | None = None
+        self._session: str | None = None
+        self._opened = 0
+        self._notices: list[str] = []
+        self._told: set[str] = set()
+        self._speculating = self.drafter
+        self._model: ModelInfo | None = None
+        self._conversation: Conversation | None = None
+
+    # ---- life ---------------------------------------------------------------------------
+
+    def __enter__(self) -> ChatSession:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+        self._engine, self._session = None, None
+
+    @property
+    def engine(self) -> Engine:
+        """The running engine with the model loaded; started when there is none."""
+        if self._engine is not None and not self._engine.alive:
+            self._engine, self._session = None, None
+        if self._engine is None:
+            log_file = self.options.engine.log_file
+            engine = self._start_engine(log_file=Path(log_file) if log_file else None)
+            try:
+                self._model = engine.load(self.target.path, self.options.engine.load)
+            except BaseException:
+                engine.close()
+                raise
+            self._engine = engine
+        return self._engine
+
+    @property
+    def model(self) -> ModelInfo:
+        if self._model is None:
+            _ = self.engine
+        assert self._model is not None
+        return self._model
+
+    @property
+    def conversation(self) -> Conversation:
+        if self._conversation is None:
+            thinking = self.options.engine.thinking
+            self._conversation = Conversation(
+                ChatTemplate.from_model(self.model),
+                self.options.system or self.target.system or "",
+                self.target.thinking if thinking is None else thinking,
+            )
+        return self._conversation
+
+    @property
+    def sampler(self) -> SamplerSettings:
+        return choose_sampler(self.options, self.target, self.model)
+
+    def notice(self, text: str) -> None:
+        """Keep a sentence for the person; the same sentence is said once in a chat."""
+        if text not in self._told:
+            self._told.add(text)
+            self._notices.append(text)
+
+    def take_notices(self) -> list[str]:
+        notices, self._notices = self._notices, []
+        return notices
+
+    # ---- answers ------------------------------------------------------------------------
+
+    def ask(self, text: str) -> Answer:
+        """Add a question and answer it."""
+        self._open(self._chat_context())
+        self.conversation.ask(text)
+        return self._answer(self._seed(0))
+
+    def regenerate(self) -> Answer:
+        """Answer the last question again, with another seed."""
+        self._open(self._chat_context())
+        if not self.conversation.drop_answer():
+            raise UsageError("There is no answer to generate again.", "Ask something first.")
+        self._again += 1
+        return self._answer(self._seed(self._again))
+
+    _again = 0
+
+    def complete(self, prompt: str) -> Answer:
+        """One completion for ``run``: ``prompt`` is a question, or raw text with --raw.
+
+        The context is the smallest that holds the prompt and the answer.
+        """
+        if self.options.raw:
+            ready = Prompt(prompt, self.engine.tokenize(prompt))
+        else:
+            self.conversation.ask(prompt)
+            # The template's whole prompt first, so that the context can be measured to it.
+            ready = self.conversation.prompt(self._tokenize, 2**31, 0)
+        self._open(self._run_context(len(ready.ids)))
+        if len(ready.ids) >= self.n_ctx:
+            raise ContextTooSmall(len(ready.ids), self.n_ctx)
+        return self._stream(ready, self._seed(0), keep=not self.options.raw)
+
+    def _answer(self, seed: int) -> Answer:
+        reserve = min(self.options.max_tokens or self.n_ctx // 4, self.n_ctx // 4)
+        try:
+            prompt = self.conversation.prompt(self._tokenize, self.n_ctx, reserve)
+        except LocalspecError as error:
+            self.conversation.take_back()
+            self._forget_if_dead(error)
+            raise
+        return self._stream(prompt, seed, keep=True)
+
+    def _stream(self, prompt: Prompt, seed: int, *, keep: bool) -> Answer:
+        for text in prompt.notices:
+            self.notice(text)
+        assert self._session is not None
+        stream = self.engine.stream(
+            self._session,
+            prompt.ids,
+            sampler=replace(self.sampler, seed=seed),
+            # More than fits: then the engine ends at the context's end and says so.
+            max_tokens=self.options.max_tokens or self.n_ctx,
+            stop=(*self.options.stop, *prompt.stop),
+            reuse=True,
+        )
+        self.last_seed = seed
+        return Answer(self, stream, prompt, keep)
+
+    def _seed(self, again: int) -> int:
+        if "seed" in self.options.engine.sampler:
+            return self.sampler.seed + again
+        return secrets.randbelow(2**31)
+
+    def _tokenize(self, segments: tuple[str, ...], bos: bool) -> tuple[int, ...]:
+        return self.engine.tokenize(*segments, bos=bos)
+
+    # ---- drafter ------------------------------------------------------------------------
+
+    def use_drafter(self, name: str) -> None:
+        """Speculate with the drafter called ``name`` (as --drafter) from the next answer on."""
+        self._switch(self._choose_drafter(name))
+
+    def speculate(self, *, on: bool) -> None:
+        """Switch speculation off, or on again with the drafter that was used last."""
+        if not on:
+            self._switch(DrafterSettings())
+        elif self.drafter.method == "none":
+            again = self._speculating
+            self._switch(self._choose_drafter("auto") if again.method == "none" else again)
+
+    def draft_length(self, n_max: int) -> None:
+        if n_max < 1:
+            raise UsageError(f"A draft of {n_max} tokens is none.", "Use /spec off for that.")
+        if self.drafter.method == "none":
+            raise UsageError("Speculation is off, so there is no draft.", "Use /spec on first.")
+        self.options = replace(self.options, n_max=n_max)
+        self._switch(replace(self.drafter, n_max=n_max))
+
+    def _choose_drafter(self, name: str) -> DrafterSettings:
+        if name == "none":
+            return DrafterSettings()
+        specs = resolve_drafters(self.target, (name,))
+        chosen = next((spec for spec in specs if spec.method != "none"), None)
+        return self._drafter_settings(chosen) if chosen else DrafterSettings()
+
+    def _drafter_settings(self, spec: DrafterSpec) -> DrafterSettings:
+        p_min = self.options.p_min
+        return DrafterSettings(
+            method=spec.method,
+            name=spec.name,
+            path=str(spec.path) if spec.path else None,
+            n_max=self.options.n_max or spec.n_max or N_MAX,
+            p_min=(spec.p_min or 0.0) if p_min is None else p_min,
+        )
+
+    def _switch(self, drafter: DrafterSettings) -> None:
+        """A new session with the needs of the drafter and the state of the old one."""
+        before = self.drafter
+        if drafter == before:
+            return
+        self.drafter = drafter
+        old, self._session = self._session, None
+        if old is not None and self._engine is not None and self._engine.alive:
+            try:
+                self._open(self.n_ctx, copy_from=old)
+            except LocalspecError as error:
+                self.drafter = before
+                self._session = old
+                self._forget_if_dead(error)
+                raise
+            self._engine.close_session(old)
+        if drafter.method != "none":
+            self._speculating = drafter
+
+    # ---- context ------------------------------------------------------------------------
+
+    def _chat_context(self) -> int:
+        wanted = self.options.engine.ctx
+        return wanted or min(self.model.n_ctx_train or CHAT_CONTEXT, CHAT_CONTEXT)
+
+    def _run_context(self, prompt_tokens: int) -> int:
+        if self.options.engine.ctx:
+            return self.options.engine.ctx
+        needed = prompt_tokens + (self.options.max_tokens or RUN_ANSWER) + self.drafter.n_max + 1
+        needed = -(-needed // 256) * 256  # llama.cpp pads the cache to this anyway
+        return min(needed, self.model.n_ctx_train) if self.model.n_ctx_train else needed
+
+    def _open(self, n_ctx: int, copy_from: str | None = None) -> None:
+        engine = self.engine
+        if self._session is not None:
+            return
+        given = self.options.engine
+        context = ContextSettings(
+            n_ctx=n_ctx,
+            threads=given.threads or default_threads(),
+            kv_type=given.kv_type,
+            draft_kv_type=given.draft_kv_type,
+            flash_attn=given.flash_attn,
+        )
+        self._opened += 1
+        name = f"chat-{self._opened}"
+        try:
+            opened = engine.open(name, self.drafter, context, copy_from)
+        except SpeculationRefused as error:
+            if self.options.drafter != "auto" or copy_from is not None:
+                raise
+            # Nobody asked for this drafter by name: go on without it and say why.
+            self.notice(f"Speculation is off: {error}")
+            self.drafter = DrafterSettings()
+            opened = engine.open(name, self.drafter, context, copy_from)
+        self._session = name
+        self.settings = dict(opened.settings)
+        self.n_ctx = int(opened.settings.get("n_ctx", n_ctx))
+        for note in opened.notes:
+            self.notice(note)
+
+    # ---- the rest -----------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        self.conversation.save(
+            path,
+            self.model.path,
+            {
+                "model": self.target.name,
+                "drafter": asdict(self.drafter),
+                "sampler": asdict(self.sampler),
+                "engine": self.settings,
+            },
+        )
+
+    def load(self, path: Path) -> None:
+        self._conversation = Conversation.load(
+            path, self.conversation.template, self.model.path
+        )
+
+    def _finished(self, answer: Answer) -> None:
+        run = answer.stream.result
+        self.last = run
+        self.totals = self.totals.add(run)
+        if not answer.keep:
+            return
+        if run.tokens:
+            self.conversation.answered(answer.prompt, run)
+        else:
+            self.conversation.take_back()
+
+    def _broke(self, answer: Answer, error: LocalspecError) -> None:
+        self._forget_if_dead(error)
+        if not answer.keep:
+            return
+        if answer.text:
+            self.conversation.broken_off(answer.text)
+        else:
+            self.conversation.take_back()
+
+    def _forget_if_dead(self, error: LocalspecError) -> None:
+        if isinstance(error, EngineDied) and self._engine is not None:
+            self._engine.close()
+            self._engine, self._session = None, None
+
+
+class Answer(Iterator[Prefill | Chunk]):
+    """The events of one answer; iterate to the end, also after ``cancel``.
+
+    A KeyboardInterrupt may come out of the iteration; it can be continued after that. ``text`` is
+    what has arrived so far. At the end the conversation holds the answer; one of which nothing was
+    generated (cancelled during prefill) is as if never asked.
+    """
+
+    def __init__(self, chat: ChatSession, stream: Stream, prompt: Prompt, keep: bool) -> None:
+        self.stream = stream
+        self.prompt = prompt
+        self.keep = keep
+        self.text = ""
+        self._chat = chat
+        self._done = False
+
+    @property
+    def result(self) -> Generation:
+        return self.stream.result
+
+    def cancel(self) -> None:
+        self.stream.cancel()
+
+    def __next__(self) -> Prefill | Chunk:
+        if self._done:
+            raise StopIteration
+        try:
+            event = next(self.stream)
+        except StopIteration:
+            self._done = True
+            self._chat._finished(self)
+            raise
+        except (EngineDied, EngineFailed) as error:
+            self._done = True
+            self._chat._broke(self, error)
+            raise
+        if isinstance(event, Chunk):
+            self.text += "".join(span.text for span in event.spans)
+        return event
