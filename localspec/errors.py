@@ -47,15 +47,14 @@ class SpeculationRefused(DrafterError):
 
 
 class ContextTooSmall(LocalspecError):
-    """The prompt does not fit the context; carries both numbers."""
+    """The prompt does not fit the context; the message has both numbers."""
 
-    def __init__(self, prompt_tokens: int, n_ctx: int, hint: str = "") -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, prompt_tokens: int, n_ctx: int) -> ContextTooSmall:
+        return cls(
             f"The prompt has {prompt_tokens} tokens but the context holds {n_ctx}.",
-            hint or "Shorten the prompt or raise --ctx.",
+            "Shorten the prompt or raise --ctx.",
         )
-        self.prompt_tokens = prompt_tokens
-        self.n_ctx = n_ctx
 
 
 class EngineDied(LocalspecError):

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from localspec.decoding.sampling import ACCEPT, RESIDUAL, TARGET, Distribution, Row, Sampler, uniform
+from localspec.decoding.sampling import (
+    ACCEPT,
+    RESIDUAL,
+    TARGET,
+    Distribution,
+    Row,
+    Sampler,
+    uniform,
+)
 from localspec.drafters.base import Draft
 
 

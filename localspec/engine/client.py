@@ -1,14 +1,28 @@
 """The engine seen from outside: starts the child process, talks to it, reports its death.
 
-One generation at a time (concurrency 1). Blocking calls for one thread; ``cancel`` may be called
-from any thread. Never imports llama_cpp or numpy.
+One generation at a time (concurrency 1). Calls block one thread; ``cancel`` may come from any.
+Never imports llama_cpp or numpy.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
 
+import platformdirs
+
+from localspec import errors
+from localspec.engine import messages as m
 from localspec.engine.messages import Chunk, Opened, Prefill, Probed, Replayed
 from localspec.records import (
     BuildInfo,
@@ -20,58 +34,298 @@ from localspec.records import (
     SamplerSettings,
 )
 
+KEPT_LOGS = 10
+A = TypeVar("A", bound=m.Message)
+
 
 class Engine:
     """``with Engine() as engine: engine.load(path); engine.open("plain", ...)``.
 
-    Raises ``EngineDied`` from any call when the process ends by itself, and the ``LocalspecError``
-    that the engine reports otherwise.
+    Raises ``EngineDied`` from any call when the process ends by itself, and otherwise the
+    ``LocalspecError`` that the engine reports.
     """
 
     build: BuildInfo
     model: ModelInfo
-    pid: int
-    log_file: Path
 
-    def __init__(self, *, log_file: Path | None = None) -> None: ...
-    def __enter__(self) -> Engine: ...
-    def __exit__(self, *exc: object) -> None: ...
-    def close(self) -> None: ...
+    def __init__(self, *, log_file: Path | None = None) -> None:
+        self.log_file = log_file or _new_log_file()
+        try:
+            log = self.log_file.open("ab")
+        except OSError as e:
+            raise errors.LocalspecError(
+                f"The log file {self.log_file} cannot be written: {e.strerror}.",
+                "Choose another with --log-file.",
+            ) from e
+        self._log_start = log.tell()
+        platform: dict[str, Any] = (
+            {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+            if sys.platform == "win32"
+            else {"process_group": 0}
+        )
+        with log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "localspec.engine.host"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+                **platform,
+            )
+        self.pid = self._process.pid
+        self._ids = itertools.count(1)
+        self._answers: queue.SimpleQueue[m.Answer | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        threading.Thread(target=self._read, name="engine-reader", daemon=True).start()
+        self.build = self._expect(m.Ready, 0).build
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     @property
-    def alive(self) -> bool: ...
-    def load(self, path: str | Path, settings: LoadSettings = ...) -> ModelInfo: ...
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process by ending its pipe; kill it if it does not follow."""
+        process = self._process
+        try:
+            if process.stdin:
+                process.stdin.close()
+        except OSError:
+            pass  # it is gone already
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+    def load(self, path: str | Path, settings: LoadSettings = LoadSettings()) -> ModelInfo:
+        self.model = self._ask(m.Loaded, m.Load(next(self._ids), str(path), settings)).model
+        return self.model
+
     def open(
         self,
         session: str,
         drafter: DrafterSettings,
         context: ContextSettings,
         copy_from: str | None = None,
-    ) -> Opened: ...
-    def close_session(self, session: str) -> None: ...
-    def tokenize(self, *segments: str, bos: bool = True) -> tuple[int, ...]: ...
+    ) -> Opened:
+        request = m.Open(next(self._ids), session, drafter, context, copy_from)
+        return self._ask(m.Opened, request)
+
+    def close_session(self, session: str) -> None:
+        self._ask(m.Ok, m.Close(next(self._ids), session))
+
+    def tokenize(self, *segments: str, bos: bool = True) -> tuple[int, ...]:
+        return self._ask(m.Tokens, m.Tokenize(next(self._ids), segments, bos)).tokens
+
+    def probe(self, session: str, tokens: tuple[int, ...], sizes: tuple[int, ...]) -> Probed:
+        return self._ask(m.Probed, m.Probe(next(self._ids), session, tokens, sizes))
+
+    def replay(
+        self,
+        session: str,
+        plain_session: str,
+        prompt: tuple[int, ...],
+        run: Generation,
+        index: int,
+        sampler: SamplerSettings,
+    ) -> Replayed:
+        """Class the divergence of ``run`` (made with ``record``) at generated token ``index``."""
+        kept = tuple(step.tokens for step in run.steps)
+        request = m.Replay(
+            next(self._ids),
+            session,
+            plain_session,
+            prompt,
+            run.tokens,
+            run.drafts,
+            kept,
+            index,
+            sampler,
+        )
+        return self._ask(m.Replayed, request)
+
     def stream(
         self,
         session: str,
         prompt: tuple[int, ...],
         *,
-        sampler: SamplerSettings = ...,
+        sampler: SamplerSettings = SamplerSettings(),
         max_tokens: int = 128,
         stop: tuple[str, ...] = (),
         ignore_eos: bool = False,
         reuse: bool = False,
         record: bool = False,
         interval: float = 0.05,
-    ) -> Stream: ...
-    def generate(self, session: str, prompt: tuple[int, ...], **options) -> Generation: ...  # drains stream()
-    def cancel(self) -> None: ...
-    def probe(self, session: str, tokens: tuple[int, ...], sizes: tuple[int, ...]) -> Probed: ...
-    def replay(self, session: str, plain_session: str, prompt: tuple[int, ...], run: Generation, index: int, sampler: SamplerSettings) -> Replayed: ...
+    ) -> Stream:
+        """Start a generation; iterate over its events, then read ``result``."""
+        if self._stream is not None:
+            self._stream.drain()
+        request = m.Generate(
+            next(self._ids),
+            session,
+            prompt,
+            sampler,
+            max_tokens,
+            stop,
+            ignore_eos,
+            reuse,
+            record,
+            interval,
+        )
+        self._send(request)
+        self._stream = Stream(self, request.id)
+        return self._stream
+
+    def generate(self, session: str, prompt: tuple[int, ...], **options: Any) -> Generation:
+        """``stream`` to its end."""
+        return self.stream(session, prompt, **options).drain()
+
+    def cancel(self) -> None:
+        """Stop the running generation, if any; it then ends with stop "cancelled"."""
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()
+
+    # ---- the pipe ---------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        while (body := m.read_frame(self._process.stdout)) is not None:
+            self._answers.put(m.decode_answer(body))
+        self._answers.put(None)
+
+    def _send(self, request: m.Message) -> None:
+        assert self._process.stdin is not None
+        with self._lock:
+            try:
+                self._process.stdin.write(m.frame(request))
+                self._process.stdin.flush()
+            except (OSError, ValueError) as e:
+                raise self._death() from e
+
+    def _ask(self, kind: type[A], request: m.Message) -> A:
+        if self._stream is not None:
+            self._stream.drain()
+        self._send(request)
+        return self._expect(kind, request.id)
+
+    def _expect(self, kind: type[A], request: int) -> A:
+        while True:
+            answer = self._next(request)
+            if isinstance(answer, kind):
+                return answer
+
+    def _next(self, request: int) -> m.Message:
+        """The next message of ``request``; what is left of an interrupted one is passed over."""
+        while True:
+            answer = self._answers.get()
+            if answer is None:
+                self._answers.put(None)  # so that the next call is told as well
+                raise self._death()
+            if answer.id != request:
+                continue
+            if isinstance(answer, m.Failed):
+                raise _as_error(answer)
+            return answer
+
+    def _death(self) -> errors.EngineDied:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if code < 0:
+            try:
+                how = f"signal {signal.Signals(-code).name}"
+            except ValueError:
+                how = f"signal {-code}"
+        else:
+            how = f"exit code {code}"
+        return errors.EngineDied(how, self._log_tail(), str(self.log_file))
+
+    def _log_tail(self, lines: int = 20) -> list[str]:
+        try:
+            with self.log_file.open("rb") as log:
+                log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - 16384))
+                text = log.read().decode("utf-8", "replace")
+        except OSError:
+            return []
+        # llama.cpp shows the loading of weights as lines of dots
+        return [line for line in text.splitlines() if line.strip(" .")][-lines:]
 
 
 class Stream(Iterator[Prefill | Chunk]):
-    """Events of one generation. Survives a KeyboardInterrupt raised while waiting: call ``cancel``
-    and go on iterating; ``result`` is set when iteration ends."""
+    """Events of one generation. It survives a KeyboardInterrupt raised while waiting: call
+    ``cancel`` and go on iterating; ``result`` is set when the iteration ends."""
 
     result: Generation
 
-    def cancel(self) -> None: ...
+    def __init__(self, engine: Engine, request: int) -> None:
+        self._engine, self._id = engine, request
+        self._done = False
+
+    def __next__(self) -> Prefill | Chunk:
+        if self._done:
+            raise StopIteration
+        try:
+            message = self._engine._next(self._id)
+        except errors.LocalspecError:
+            self._finish()
+            raise
+        if isinstance(message, m.Finished):
+            self.result = message.generation
+            self._finish()
+            raise StopIteration
+        assert isinstance(message, Prefill | Chunk)
+        return message
+
+    def _finish(self) -> None:
+        self._done = True
+        if self._engine._stream is self:
+            self._engine._stream = None
+
+    def cancel(self) -> None:
+        if not self._done:
+            self._engine._send(m.Cancel(self._id))
+
+    def drain(self) -> Generation:
+        """Read to the end without looking at the events."""
+        for _ in self:
+            pass
+        return self.result
+
+
+def _as_error(failed: m.Failed) -> errors.LocalspecError:
+    kind = getattr(errors, failed.kind, None)
+    if isinstance(kind, type) and issubclass(kind, errors.LocalspecError):
+        return kind(failed.message, failed.hint)
+    return errors.EngineFailed(failed.message, failed.hint)
+
+
+def _new_log_file() -> Path:
+    """A fresh file in the user's log folder, the oldest removed; a temporary one where that fails."""
+    folder = Path(platformdirs.user_log_dir("localspec", appauthor=False))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        old = sorted(folder.glob("engine-*.log"), key=lambda p: p.stat().st_mtime)
+        for path in old[: max(0, len(old) - KEPT_LOGS + 1)]:
+            path.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(prefix="engine-", suffix=".log", dir=folder)
+    except OSError:
+        handle, name = tempfile.mkstemp(prefix="localspec-engine-", suffix=".log")
+    os.close(handle)
+    return Path(name)

@@ -191,7 +191,9 @@ class Context:
             "threads": int(L.llama_n_threads(self.handle)),
             "threads_batch": int(L.llama_n_threads_batch(self.handle)),
             "kv_type": self.params.kv_type,
-            "flash_attn": chosen if chosen != "auto" else ("on" if decided in (None, True) else "off"),
+            "flash_attn": chosen
+            if chosen != "auto"
+            else ("on" if decided in (None, True) else "off"),
         }
 
     def decode(self, batch: Batch) -> None:

@@ -15,6 +15,7 @@ from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_captur
 from localspec.llama.vocab import Vocab
 from localspec.records import LoadSettings, ModelInfo
 
+
 class _BufferOverride(ctypes.Structure):
     """llama_model_tensor_buft_override (llama.h); llama_cpp has no binding of it."""
 

@@ -127,8 +127,7 @@ def check_drafter_vocab(target: Vocab, drafter: Vocab) -> None:
             )
     if abs(target.size - drafter.size) > MAX_SIZE_DIFFERENCE:
         raise refuse(
-            f"{drafter.size} tokens against {target.size}, "
-            f"more than {MAX_SIZE_DIFFERENCE} apart"
+            f"{drafter.size} tokens against {target.size}, more than {MAX_SIZE_DIFFERENCE} apart"
         )
     get = L.llama_vocab_get_text
     for i in range(CHECK_START, min(target.size, drafter.size)):

@@ -1,0 +1,308 @@
+"""The one decode loop: prefill, then draft, verify, accept, roll back until something stops it.
+
+The baseline runs through it with the drafter that proposes nothing, so that an A/B compares the
+method and nothing else (DESIGN section 3).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from localspec.decoding.acceptance import Acceptance, accept
+from localspec.decoding.detokenize import Detokenizer
+from localspec.decoding.sampling import Sampler
+from localspec.decoding.target import Target
+from localspec.drafters.base import Draft, Drafter, common_prefix
+from localspec.errors import ContextTooSmall, UsageError
+from localspec.llama import Context, DecodeAborted, Model
+from localspec.llama.context import AbortFlag
+from localspec.records import (
+    Counts,
+    Generation,
+    SamplerSettings,
+    Span,
+    Step,
+    StopReason,
+    Times,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation; the fields of messages.Generate, without the wire."""
+
+    prompt: Sequence[int]
+    sampler: SamplerSettings
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    reuse: bool = False
+    record: bool = False
+    interval: float = 0.05
+
+
+class Listener:
+    """What a caller may hear while it runs. Called from the loop: must return at once."""
+
+    def prefill(self, done: int, total: int, cached: int) -> None: ...
+
+    def progress(
+        self, spans: tuple[Span, ...], steps: Sequence[Step], tokens: int, elapsed: float
+    ) -> None: ...
+
+
+_EMPTY = Draft(0)
+
+
+class Session:
+    """A target context and a drafter over one conversation's memory.
+
+    ``held`` are the ids whose keys and values the target holds; a generation with ``reuse`` keeps
+    the longest common prefix of them, one without it starts from cleared memory.
+    """
+
+    def __init__(self, model: Model, context: Context, drafter: Drafter, abort: AbortFlag) -> None:
+        self.model = model
+        self.target = Target(context, drafter.needs)
+        self.drafter = drafter
+        self.abort = abort
+        self.held: list[int] = []
+
+    def close(self) -> None:
+        self.drafter.close()
+        self.target.close()
+
+    def clear(self) -> None:
+        self.target.context.clear()
+        self.drafter.reset()
+        self.held = []
+
+    def adopt(self, other: Session) -> None:
+        """Take over another session's conversation state (DESIGN section 3, switching)."""
+        self.clear()
+        if other.held:
+            self.target.context.load_state(other.target.context.save_state())
+            self.held = list(other.held)
+
+    def warm_up(self) -> None:
+        """Decode every verify batch size once (graph reserve and caches), then clear."""
+        draft = Draft(self.drafter.needs.outputs)
+        for n in range(self.drafter.needs.outputs):
+            draft.n = n
+            self.target.verify(0, draft, 0)
+            self.target.context.synchronize()
+            self.clear()
+
+    def _keep_prefix(self, prompt: Sequence[int], reuse: bool) -> int:
+        keep = common_prefix(self.held, prompt) if reuse else 0
+        keep = min(keep, len(prompt) - 1)  # at least one token must be evaluated for a row
+        if keep and keep < len(self.held) and not self.target.context.truncate(keep):
+            keep = 0  # a recurrent memory cannot go back: start afresh
+        if not keep:
+            self.target.context.clear()
+            if not reuse:
+                self.drafter.reset()
+        self.held = list(prompt[:keep])
+        return keep
+
+    def generate(self, request: Request, listener: Listener) -> Generation:
+        """Run one generation to its stop. Raises ContextTooSmall, UsageError, EngineFailed."""
+        n_prompt, n_ctx = len(request.prompt), self.target.context.n_ctx
+        if not n_prompt:
+            raise UsageError("The prompt is empty.", "Give at least one token of text.")
+        if n_prompt >= n_ctx:
+            raise ContextTooSmall.of(n_prompt, n_ctx)
+        was_enabled = gc.isenabled()
+        gc.disable()  # the loop makes no cycles; a collection in it would land in some step's time
+        try:
+            return self._run(request, listener)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    def _run(self, request: Request, listener: Listener) -> Generation:
+        clock = perf_counter
+        submitted = clock()
+        target, drafter, abort = self.target, self.drafter, self.abort
+        n_ctx = target.context.n_ctx
+        eog = self.model.vocab.eog
+        n_prompt = len(request.prompt)
+        tokens = list(request.prompt)
+        sampler = Sampler(request.sampler, n_prompt, eog if request.ignore_eos else ())
+        text = Detokenizer(self.model.vocab.piece, request.stop)
+        stop: StopReason | None = None
+        steps: list[Step] = []
+        drafts: list[tuple[int, ...]] = []
+        spans: list[Span] = []
+        result = Acceptance()
+        drafter_prefill = 0.0
+
+        keep = self._keep_prefix(request.prompt, request.reuse)
+        began = clock()
+        drafter.begin(request.prompt, keep, sampler)
+        drafter_prefill += clock() - began
+
+        def after_chunk(chunk: Sequence[int], position: int) -> None:
+            nonlocal drafter_prefill
+            self.held.extend(chunk)
+            began = clock()
+            drafter.process(chunk, position)
+            drafter_prefill += clock() - began
+            listener.prefill(position + len(chunk), n_prompt, keep)
+            if abort:
+                raise DecodeAborted
+
+        def finished(times: Times) -> Generation:
+            text.finish()
+            spans.extend(text.take())
+            return Generation(
+                text="".join(s.text for s in spans),
+                tokens=tuple(tokens[n_prompt:]),
+                stop=stop or "cancelled",
+                prompt_tokens=n_prompt,
+                cached_tokens=keep,
+                counts=count(steps),
+                times=times,
+                spans=tuple(spans),
+                steps=tuple(steps) if request.record else (),
+                drafts=tuple(drafts),
+            )
+
+        def take_in(first: int, accepted: int) -> StopReason | None:
+            """Text of the tokens from ``first`` on; cuts ``tokens`` at the exact stop."""
+            for i in range(first, len(tokens)):
+                token = tokens[i]
+                if token in eog:
+                    text.skip()
+                    del tokens[i + 1 :]
+                    return "eog"
+                if text.feed(token, i - first < accepted):
+                    del tokens[i + 1 :]
+                    return "stop"
+            if len(tokens) - n_prompt >= request.max_tokens:
+                return "length"
+            return "context" if len(tokens) > n_ctx else None
+
+        try:
+            rows = target.prefill(tokens, keep, after_chunk)
+        except DecodeAborted:
+            elapsed = clock() - submitted
+            return finished(Times(prefill=elapsed, end_to_end=elapsed))
+        prefill_done = clock()
+        if request.max_tokens > 0:
+            accept(_EMPTY, rows, sampler, tokens, eog, result)
+            stop = take_in(n_prompt, 0)
+        else:
+            stop = "length"
+        first = now = clock()
+        reported = 0
+        next_report = first
+        t_draft = t_verify = t_accept = t_rollback = 0.0
+
+        while stop is None:
+            start = now
+            if abort:
+                stop = "cancelled"
+                break
+            before = len(tokens)
+            # a draft may fill neither the budget nor the context: one token more is emitted
+            limit = min(n_prompt + request.max_tokens - before - 1, n_ctx - before)
+            try:
+                draft = drafter.draft(tokens, limit) if limit > 0 else _EMPTY
+                drafted_at = clock()
+                rows = target.verify(tokens[-1], draft, before - 1)
+            except DecodeAborted:
+                del tokens[before:]
+                target.context.truncate(before - 1)
+                drafter.accept(tokens, 0)
+                stop = "cancelled"
+                break
+            verified_at = clock()
+            accept(draft, rows, sampler, tokens, eog, result)
+            accepted = result.accepted
+            stop = take_in(before, accepted)
+            accepted_at = clock()
+            emitted = len(tokens) - before
+            if draft.n:
+                target.keep(draft, result.node, len(tokens) - 1)
+                depth = draft.depth()
+                if stop is not None and emitted <= accepted:
+                    accepted = depth = emitted  # stopped inside the draft: what follows is void
+            else:
+                depth = 0
+            rolled_at = clock()
+            drafter.accept(tokens, accepted)
+            now = clock()
+            steps.append(
+                Step(
+                    emitted,
+                    depth,
+                    accepted,
+                    draft.n,
+                    1,
+                    (drafted_at - start) + (now - rolled_at),
+                    verified_at - drafted_at,
+                    accepted_at - verified_at,
+                    rolled_at - accepted_at,
+                    now - start,
+                    result.beta,
+                    result.beta_positions,
+                )
+            )
+            if request.record:
+                drafts.append(tuple(draft.tokens[: draft.n].tolist()))
+            if now >= next_report:
+                fresh = text.take()
+                spans.extend(fresh)
+                listener.progress(fresh, steps[reported:], len(tokens) - n_prompt, now - submitted)
+                reported = len(steps)
+                next_report = now + request.interval
+
+        self.held = tokens[:-1] if len(tokens) > n_prompt else tokens[:]
+        for step in steps:
+            t_draft += step.t_draft
+            t_verify += step.t_verify
+            t_accept += step.t_accept
+            t_rollback += step.t_rollback
+        generation = finished(
+            Times(
+                ttft=first - submitted,
+                prefill=prefill_done - submitted - drafter_prefill,
+                drafter_prefill=drafter_prefill,
+                decode=now - first,
+                end_to_end=now - submitted,
+                draft=t_draft,
+                verify=t_verify,
+                accept=t_accept,
+                rollback=t_rollback,
+                step=now - first,
+            )
+        )
+        return generation
+
+
+def count(steps: Sequence[Step]) -> Counts:
+    """The integer counts of DESIGN section 5."""
+    deepest = max((s.drafted for s in steps), default=0)
+    reached, offered = [0] * deepest, [0] * deepest
+    for s in steps:
+        for i in range(s.accepted):
+            reached[i] += 1
+        for i in range(min(s.accepted + 1, s.drafted)):
+            offered[i] += 1
+    return Counts(
+        steps=len(steps),
+        steps_with_draft=sum(1 for s in steps if s.drafted),
+        target_calls=sum(s.target_calls for s in steps),
+        decode_tokens=sum(s.tokens for s in steps),
+        drafted=sum(s.drafted for s in steps),
+        accepted=sum(s.accepted for s in steps),
+        nodes=sum(s.nodes for s in steps),
+        reached=tuple(reached),
+        offered=tuple(offered),
+        beta=sum(s.beta for s in steps),
+        beta_positions=sum(s.beta_positions for s in steps),
+    )

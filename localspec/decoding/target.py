@@ -1,0 +1,126 @@
+"""The target's side of a step: prefill, one decode that verifies a draft, rollback to what was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localspec.drafters.base import Draft, Needs
+from localspec.errors import SpeculationRefused
+from localspec.llama import Context
+from localspec.llama.context import Batch, Rows
+
+
+class Target:
+    """Owns the target's context and the batches it is fed with."""
+
+    def __init__(self, context: Context, needs: Needs) -> None:
+        if needs.rollback and not context.model.can_roll_back:
+            raise SpeculationRefused(
+                f"{context.model.path.name} ({context.model.arch}) keeps a recurrent state, which "
+                "cannot be rolled back to a rejected draft.",
+                "Run it without speculation: --drafter none.",
+            )
+        self.context = context
+        self._sequences = needs.sequences
+        self._verify = Batch(needs.outputs, needs.sequences)
+        self._prompt = Batch(context.params.batch)
+        self._prompt.outputs[:] = 0
+        self._branched = False
+        self._leaf_below: list[int] = []
+
+    def close(self) -> None:
+        self._verify.close()
+        self._prompt.close()
+        self.context.close()
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        start: int,
+        after_chunk: Callable[[Sequence[int], int], None],
+    ) -> Rows:
+        """Decode ``tokens[start:]`` in chunks; ``after_chunk(chunk, position)`` follows each one.
+
+        Returns the row after the last token, (1, n_vocab).
+        """
+        batch, end = self._prompt, len(tokens)
+        while start < end:
+            n = min(end - start, batch.capacity)
+            chunk = tokens[start : start + n]
+            batch.tokens[:n] = chunk
+            batch.fill_positions(n, start)
+            last = start + n == end
+            batch.outputs[n - 1] = last
+            try:
+                self.context.decode(batch)
+                if not last:  # the output row is read, and so waited for, after the last chunk
+                    self.context.synchronize()
+            finally:
+                batch.outputs[n - 1] = 0
+            after_chunk(chunk, start)
+            start += n
+        return self.context.rows(1)
+
+    def verify(self, last: int, draft: Draft, position: int) -> Rows:
+        """One target pass over ``last`` (at ``position``) and the draft: its 1 + n rows."""
+        batch, n = self._verify, draft.n
+        batch.tokens[0] = last
+        if n:
+            batch.tokens[1 : n + 1] = draft.tokens[:n]
+        batch.fill_positions(n + 1, position)
+        if not draft.chain:
+            self._branch(draft, position)
+        elif self._branched:
+            batch.single_sequence()
+            self._branched = False
+        self.context.decode(batch)
+        return self.context.rows(n + 1)
+
+    def _branch(self, draft: Draft, position: int) -> None:
+        """Give every leaf a sequence id and every node the ids of the leaves below it.
+
+        The first leaf gets sequence 0, so that a drafter which lists its likeliest path first
+        spares the copy. Copies are metadata only in the unified cache.
+        """
+        batch, n = self._verify, draft.n
+        self._branched = True
+        has_child = [False] * n
+        for parent in draft.parents[:n]:
+            if parent >= 0:
+                has_child[parent] = True
+        below: list[list[int]] = [[] for _ in range(n + 1)]
+        leaves = 0
+        for i in range(n):
+            if has_child[i]:
+                continue
+            node = i
+            while node >= 0:
+                below[node + 1].append(leaves)
+                node = int(draft.parents[node])
+            below[0].append(leaves)
+            leaves += 1
+        if leaves > self._sequences:
+            raise ValueError(f"a tree of {leaves} leaves for {self._sequences} sequences")
+        for sequence in range(1, leaves):
+            self.context.copy_sequence(0, sequence)
+        depth = [0] * (n + 1)
+        for i in range(n + 1):
+            if i:
+                depth[i] = depth[int(draft.parents[i - 1]) + 1] + 1
+                batch.positions[i] = position + depth[i]
+            batch.n_seq[i] = len(below[i])
+            batch.seq_ids[i][: len(below[i])] = below[i]
+        self._leaf_below = [ids[0] for ids in below]
+
+    def keep(self, draft: Draft, node: int, length: int) -> None:
+        """Roll back: of the last verified batch only the path to ``node`` stays, and in all the
+        first ``length`` positions."""
+        context = self.context
+        if not draft.chain:
+            winner = self._leaf_below[node + 1]
+            if winner:
+                context.drop_sequence(0)
+                context.copy_sequence(winner, 0)
+            for sequence in range(1, self._sequences):
+                context.drop_sequence(sequence)
+        context.truncate(length)

@@ -1,0 +1,306 @@
+"""The engine process: loads models, runs the loop, answers over a pipe (DESIGN section 4).
+
+``python -m localspec.engine.host``: requests on stdin, answers on stdout, llama.cpp's log on stderr.
+It ends at once when the pipe ends, even inside a decode.
+"""
+
+from __future__ import annotations
+
+import localspec.llama  # first of all: before numpy, see its docstring  # isort: skip
+
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import BinaryIO
+
+from localspec.decoding.loop import Listener, Request, Session
+from localspec.decoding.replay import probe, replay
+from localspec.drafters.base import Drafter
+from localspec.drafters.build import build_drafter
+from localspec.engine import messages as m
+from localspec.errors import EngineFailed, LocalspecError, ModelFileError
+from localspec.llama import Context, ContextParams, Model, ModelParams, build_info, log_capture
+from localspec.llama.context import AbortFlag
+from localspec.records import ContextSettings, DrafterSettings, LoadSettings, Span, Step
+
+# GGUF architectures that only draft; llama.cpp aborts or errs when one is run as a target
+DRAFTER_ARCHITECTURES = {"eagle3", "dflash", "gemma4-assistant"}
+
+
+class Pipe:
+    """Both ends of the caller's pipe; neither ever makes the loop wait.
+
+    A writer thread sends what is queued, so a reader that stalls costs memory, not decode time.
+    """
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self.requests: queue.SimpleQueue[m.Request] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._source, self._sink = source, sink
+        self.abort = AbortFlag()
+        self._running: int | None = None
+        self._cancelled: set[int] = set()
+        threading.Thread(target=self._read, name="reader", daemon=True).start()
+        threading.Thread(target=self._write, name="writer", daemon=True).start()
+
+    def send(self, message: m.Message) -> None:
+        self._outgoing.put(m.frame(message))
+
+    def running(self, request: int | None) -> None:
+        """Which generation a Cancel may stop now; a Cancel that came first still counts."""
+        self._running = request
+        self.abort.clear()
+        if request in self._cancelled:
+            self.abort.set()
+
+    def _read(self) -> None:
+        while True:
+            body = m.read_frame(self._source)
+            if body is None:
+                os._exit(0)  # the caller is gone; nothing in this process is worth a goodbye
+            request = m.decode_request(body)
+            if isinstance(request, m.Cancel):
+                self._cancelled.add(request.id)
+                if self._running == request.id:
+                    self.abort.set()
+            else:
+                self.requests.put(request)
+
+    def _write(self) -> None:
+        try:
+            while True:
+                self._sink.write(self._outgoing.get())
+                self._sink.flush()
+        except OSError:
+            os._exit(0)
+
+
+class Forward(Listener):
+    """Puts the loop's events on the pipe."""
+
+    def __init__(self, pipe: Pipe, request: int) -> None:
+        self._pipe, self._id = pipe, request
+
+    def prefill(self, done: int, total: int, cached: int) -> None:
+        self._pipe.send(m.Prefill(self._id, done, total, cached))
+
+    def progress(
+        self, spans: tuple[Span, ...], steps: Sequence[Step], tokens: int, elapsed: float
+    ) -> None:
+        self._pipe.send(m.Chunk(self._id, spans, tuple(steps), tokens, elapsed))
+
+
+class _Lent:
+    """What a drafter under construction may use; its contexts are freed if construction fails."""
+
+    def __init__(self, host: Host, target: Model, settings: ContextSettings) -> None:
+        self.target = target
+        self._host, self._settings = host, settings
+        self.contexts: list[Context] = []
+
+    def drafter_model(self, path: str) -> Model:
+        return self._host.drafter_model(path)
+
+    def drafter_context(self, model: Model, outputs: int) -> Context:
+        s = self._settings
+        params = ContextParams(
+            n_ctx=s.n_ctx,
+            threads=s.threads,
+            batch=s.n_batch,
+            outputs=outputs,
+            kv_type=s.draft_kv_type,
+            flash_attn=s.flash_attn,
+        )
+        context = Context(model, params, self._host.pipe.abort)
+        self.contexts.append(context)
+        return context
+
+
+class Host:
+    """One target, its sessions, and the drafters' models (each loaded once)."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        self.target: Model | None = None
+        self.load_settings = LoadSettings()
+        self.models: dict[str, Model] = {}
+        self.sessions: dict[str, Session] = {}
+
+    def serve(self) -> None:
+        self.pipe.send(m.Ready(0, build_info()))
+        while True:
+            request = self.pipe.requests.get()
+            try:
+                self.pipe.send(self.answer(request))
+            except LocalspecError as e:
+                self.pipe.send(m.Failed(request.id, type(e).__name__, e.message, e.hint))
+            except Exception as e:  # a bug: its traceback goes to the log, the engine lives on
+                traceback.print_exc()
+                sys.stderr.flush()
+                self.pipe.send(
+                    m.Failed(
+                        request.id,
+                        "EngineFailed",
+                        f"The engine met a bug: {type(e).__name__}: {e}.",
+                        "Please report it with the log.",
+                    )
+                )
+
+    def answer(self, request: m.Request) -> m.Message:
+        match request:
+            case m.Load():
+                return self.load(request)
+            case m.Open():
+                return self.open(request)
+            case m.Close():
+                self.close(request.session)
+                return m.Ok(request.id)
+            case m.Tokenize():
+                ids = self.model.vocab.tokenize_segments(request.segments, bos=request.bos)
+                return m.Tokens(request.id, tuple(ids))
+            case m.Generate():
+                return self.generate(request)
+            case m.Probe():
+                session = self.session(request.session)
+                equal, difference = probe(session, request.tokens, request.sizes)
+                return m.Probed(request.id, equal, difference)
+            case m.Replay():
+                found = replay(
+                    self.session(request.session), self.session(request.plain_session), request
+                )
+                return m.Replayed(request.id, *found)
+            case _:
+                raise EngineFailed(f"Unknown request {type(request).__name__}.")
+
+    @property
+    def model(self) -> Model:
+        if self.target is None:
+            raise EngineFailed("No model is loaded.")
+        return self.target
+
+    def session(self, name: str) -> Session:
+        if name not in self.sessions:
+            raise EngineFailed(f"No session {name!r} is open.")
+        return self.sessions[name]
+
+    def drafter_model(self, path: str) -> Model:
+        if path not in self.models:
+            self.models[path] = Model(path, ModelParams.drafter(self.load_settings))
+        return self.models[path]
+
+    def load(self, request: m.Load) -> m.Loaded:
+        for name in list(self.sessions):
+            self.close(name)
+        for model in (*self.models.values(), *([self.target] if self.target else ())):
+            model.close()
+        self.models.clear()
+        self.target = None
+        self.load_settings = request.settings
+        model = Model(request.path, ModelParams.target(request.settings))
+        if model.arch in DRAFTER_ARCHITECTURES:
+            arch, name = model.arch, model.path.name
+            model.close()
+            raise ModelFileError(
+                f"{name} is a {arch} drafter, not a model that can run by itself.",
+                "Give it with --drafter, and its target with --model.",
+            )
+        self.target = model
+        return m.Loaded(request.id, model.info())
+
+    def open(self, request: m.Open) -> m.Opened:
+        model, s = self.model, request.context
+        lent = _Lent(self, model, s)
+        with ExitStack() as undo:
+            undo.callback(lambda: [c.close() for c in lent.contexts])
+            drafter = build_drafter(request.drafter, lent)
+            context = Context(model, self._params(drafter, s), self.pipe.abort)
+            undo.callback(context.close)
+            session = Session(model, context, drafter, self.pipe.abort)
+            self.pipe.running(None)
+            session.warm_up()
+            undo.pop_all()
+        source = self.sessions.get(request.copy_from or "")
+        if source is not None:
+            session.adopt(source)
+        if request.session in self.sessions:
+            self.close(request.session)
+        self.sessions[request.session] = session
+        effective = context.effective()
+        for c in lent.contexts:
+            effective.update({f"draft_{k}": v for k, v in c.effective().items()})
+        return m.Opened(
+            request.id, request.session, effective, tuple(self._notes(request.drafter, s))
+        )
+
+    @staticmethod
+    def _params(drafter: Drafter, s: ContextSettings) -> ContextParams:
+        needs = drafter.needs
+        return ContextParams(
+            n_ctx=s.n_ctx,
+            threads=s.threads,
+            batch=max(s.n_batch, needs.outputs),
+            outputs=needs.outputs,
+            sequences=needs.sequences,
+            recurrent_snapshots=needs.recurrent_snapshots,
+            kv_type=s.kv_type,
+            flash_attn=s.flash_attn,
+        )
+
+    def _notes(self, drafter: DrafterSettings, s: ContextSettings) -> list[str]:
+        notes = []
+        if s.n_ctx > self.model.n_ctx_train:
+            notes.append(
+                f"The context of {s.n_ctx} tokens is longer than the {self.model.n_ctx_train} "
+                "the model was trained on."
+            )
+        if drafter.path and s.draft_kv_type not in ("f16", "f32", "bf16"):
+            notes.append(
+                f"A {s.draft_kv_type} drafter cache can cost most of the acceptance; f16 is safe."
+            )
+        return notes
+
+    def close(self, name: str) -> None:
+        session = self.sessions.pop(name, None)
+        if session is not None:
+            session.close()
+
+    def generate(self, request: m.Generate) -> m.Finished:
+        session = self.session(request.session)
+        self.pipe.running(request.id)
+        try:
+            generation = session.generate(
+                Request(
+                    prompt=request.prompt,
+                    sampler=request.sampler,
+                    max_tokens=request.max_tokens,
+                    stop=request.stop,
+                    ignore_eos=request.ignore_eos,
+                    reuse=request.reuse,
+                    record=request.record,
+                    interval=request.interval,
+                ),
+                Forward(self.pipe, request.id),
+            )
+        finally:
+            self.pipe.running(None)
+        return m.Finished(request.id, generation)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # frames leave by a private descriptor; whatever else writes to stdout ends in the log
+    sink = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    log_capture.sink = lambda line: (sys.stderr.write(line + "\n"), None)[1]
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    pipe = Pipe(sys.stdin.buffer, sink)
+    Host(pipe).serve()
+
+
+if __name__ == "__main__":
+    main()
