@@ -360,9 +360,7 @@ class ChatSession:
         )
 
     def load(self, path: Path) -> None:
-        self._conversation = Conversation.load(
-            path, self.conversation.template, self.model.path
-        )
+        self._conversation = Conversation.load(path, self.conversation.template, self.model.path)
 
     def _finished(self, answer: Answer) -> None:
         run = answer.stream.result

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import jinja2
 import jinja2.ext
@@ -75,7 +76,7 @@ class _Generation(jinja2.ext.Extension):
     """transformers' ``{% generation %}`` block: marks assistant text for training; only its body
     matters here."""
 
-    tags = {"generation"}
+    tags: ClassVar[set[str]] = {"generation"}
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         next(parser.stream)
@@ -125,9 +126,9 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 raise jinja2.sandbox.SecurityError("it computes a number that is too large")
         else:
             for sequence, count in ((left, right), (right, left)):
-                if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
-                    if len(sequence) * count > _LARGEST:
-                        raise jinja2.sandbox.SecurityError("it builds a text that is too long")
+                repeated = isinstance(sequence, (str, list, tuple)) and isinstance(count, int)
+                if repeated and len(sequence) * count > _LARGEST:
+                    raise jinja2.sandbox.SecurityError("it builds a text that is too long")
         return super().call_binop(context, operator, left, right)
 
 
@@ -142,7 +143,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    # Jinja's own filter escapes HTML, which is wrong in a prompt; transformers replaces it likewise.
+    # Jinja's own filter escapes HTML, wrong in a prompt; transformers replaces it likewise.
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -224,7 +225,7 @@ class ChatTemplate:
             try:
                 text, merged = self._with_system(messages, add_generation_prompt, thinking)
             # The template is outside code: it may raise anything, and the chat goes on.
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 failure = _because("failed", error)
             else:
                 return self._finish(text, [*notices, _NO_SYSTEM] if merged else notices)
@@ -236,7 +237,7 @@ class ChatTemplate:
     def _with_system(
         self, messages: Sequence[Message], add_generation_prompt: bool, thinking: bool | None
     ) -> tuple[_Marked, bool]:
-        """Render; a system message that is refused (Gemma-2) or left out goes into the first turn."""
+        """Render; a system message that is refused (Gemma-2) or left out goes into turn one."""
         template = self._template
         assert template is not None
         if not messages or messages[0]["role"] != "system":
@@ -271,8 +272,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             "bos_token": self.bos,
             "eos_token": self.eos,
-            "tools": None,
-            "documents": None,
+            # No "tools": some templates loop over it without asking, and undefined is empty.
             "strftime_now": self._now.strftime,
             # llama-server gives these two; templates of Llama 3 and Firefunction read them.
             "date_string": self._now.strftime("%d %b %Y"),
@@ -292,7 +292,7 @@ class ChatTemplate:
         if message["role"] == "assistant":
             # A model's own thinking tags are read by templates (to leave earlier thinking out).
             special = tuple(s for s in special if s not in TAGS)
-            if "<|channel|>" in self._source:
+            if "<|channel|>" in self._source and "<|channel|>" in content:
                 # gpt-oss takes thinking apart from the answer and refuses its tags in the text.
                 thought, content = split_thinking(content)
                 if thought:
@@ -300,9 +300,7 @@ class ChatTemplate:
         guarded["content"] = _insert(sentinel, content, special)
         return guarded
 
-    def _finish(
-        self, marked: _Marked, notices: list[str], stop: tuple[str, ...] = ()
-    ) -> Rendered:
+    def _finish(self, marked: _Marked, notices: list[str], stop: tuple[str, ...] = ()) -> Rendered:
         text = marked.text
         if self.add_bos and self.bos and text.startswith(self.bos):
             text = text[len(self.bos) :]
@@ -345,5 +343,5 @@ def _insert(sentinel: str, content: str, special: Iterable[str]) -> str:
     if not places:
         return content
     borders = [0, *sorted(places), len(content)]
-    pieces = (content[a:b] for a, b in zip(borders, borders[1:], strict=False))
+    pieces = (content[a:b] for a, b in pairwise(borders))
     return sentinel.join(pieces)

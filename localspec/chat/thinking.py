@@ -86,4 +86,6 @@ def _append(pieces: list[tuple[bool, str]], is_thinking: bool, text: str) -> Non
 
 def _overlap(text: str, tag: str) -> int:
     """The length of the longest end of ``text`` that is a proper beginning of ``tag``."""
-    return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
+    return next(
+        (n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0
+    )
