@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,8 @@ class Totals:
     """Sums over the answers of a chat."""
 
     answers: int = 0
-    counts: Counts = Counts()
-    times: Times = Times()
+    counts: Counts = field(default_factory=Counts)
+    times: Times = field(default_factory=Times)
     prompt_tokens: int = 0
     cached_tokens: int = 0
 
@@ -73,8 +73,8 @@ class Totals:
 
 
 def choose_sampler(options: ChatOptions, target: Target, model: ModelInfo) -> SamplerSettings:
-    """What the person gave, else what the catalogue recommends, else the GGUF, else the defaults."""
-    known = {field.name for field in fields(SamplerSettings)}
+    """What the person gave, else the catalogue recommends, else the GGUF, else our defaults."""
+    known = {f.name for f in fields(SamplerSettings)}
     chosen: dict[str, float] = {
         **_CHAT_SAMPLING,
         **model.sampling,
@@ -268,8 +268,8 @@ class ChatSession:
         self._switch(replace(self.drafter, n_max=n_max))
 
     def _choose_drafter(self, name: str) -> DrafterSettings:
-        if name == "none":
-            return DrafterSettings()
+        if name == "all":
+            raise UsageError("A chat uses one drafter.", "`localspec bench` compares them all.")
         specs = resolve_drafters(self.target, (name,))
         chosen = next((spec for spec in specs if spec.method != "none"), None)
         return self._drafter_settings(chosen) if chosen else DrafterSettings()

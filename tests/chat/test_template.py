@@ -4,7 +4,6 @@ harm."""
 from __future__ import annotations
 
 import json
-import time
 from datetime import datetime
 from pathlib import Path
 
@@ -214,7 +213,7 @@ def test_a_system_message_that_is_there_in_another_form_is_not_repeated() -> Non
         ("{{ messages[0].content.no.such.thing }}", "no attribute"),
         ("{{ 1 + 'a' }}", "unsupported operand"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "not safely callable"),
+        ("{{ messages.append(1) }}", "unsafe"),
         ("{{ '%s' | format(messages[0]['content'].__init__.__globals__) }}", "unsafe"),
         ("{% for i in range(10 ** 9) %}x{% endfor %}", "Range too big"),
         ("{{ 'x' * 10 ** 9 }}", "too long"),
@@ -231,16 +230,14 @@ def test_a_template_that_fails_gives_chatml_and_says_why(source: str, reason: st
 
 
 def test_nested_loops_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a deadline these are 8 thousand million turns: hours.
     monkeypatch.setattr("localspec.chat.template._DEADLINE", 0.1)
     source = (
         "{% for a in range(90000) %}{% for b in range(90000) %}{% set c = b %}{% endfor %}"
         "{% endfor %}"
     )
-    began = time.monotonic()
     rendered = template(source).render(USER)
     assert "runs for more than" in rendered.notices[0]
-    # Without the deadline these are 8 thousand million turns: hours.
-    assert time.monotonic() - began < 60
 
 
 def test_a_generation_block_is_only_a_mark() -> None:
