@@ -16,6 +16,7 @@ from localspec.decoding.sampling import (
     uniform,
 )
 from localspec.drafters.base import Draft
+from localspec.llama import Rows
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class Acceptance:
 
 def accept(
     draft: Draft,
-    rows: list[Row],
+    rows: Rows,
     sampler: Sampler,
     tokens: list[int],
     eog: Set[int],

@@ -7,7 +7,7 @@ method and nothing else (DESIGN section 3).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -267,7 +267,7 @@ class Session:
             t_verify += step.t_verify
             t_accept += step.t_accept
             t_rollback += step.t_rollback
-        generation = finished(
+        return finished(
             Times(
                 ttft=first - submitted,
                 prefill=prefill_done - submitted - drafter_prefill,
@@ -281,7 +281,6 @@ class Session:
                 step=now - first,
             )
         )
-        return generation
 
 
 def count(steps: Sequence[Step]) -> Counts:

@@ -124,8 +124,8 @@ def _margin(sampler: Sampler, row: Row, emitted: int, history: list[int]) -> flo
     """By how much logits would have to move for the plain row to emit ``emitted``.
 
     Greedy: the plain gap between its best token and the emitted one. Sampled with the index's own
-    random number u: moving every logit by at most d scales each probability by at most exp(2d/T), so
-    the logarithm of what a cumulative border must be scaled by to cross u, times T, is the same
+    random number u: moving every logit by at most d scales each probability by at most exp(2d/T),
+    so the logarithm of what a cumulative border must be scaled by to cross u, times T, is the same
     measure (compared with 2 d).
     """
     if sampler.greedy:

@@ -186,7 +186,7 @@ class Sampler:
         return probabilities
 
     def _with_penalties(self, row: Row, tokens: list[int]) -> Row:
-        """``row`` in a buffer of its own, penalised for the last ``repeat_last_n`` of ``tokens``."""
+        """A copy of ``row``, penalised for the last ``repeat_last_n`` of ``tokens``."""
         s = self.settings
         if len(self._scratch) != len(row):
             self._scratch = np.empty_like(row)

@@ -1,4 +1,4 @@
-"""The target's side of a step: prefill, one decode that verifies a draft, rollback to what was kept."""
+"""The target's side of a step: prefill, one decode that verifies a draft, rollback."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Drafter(Protocol):
     needs: Needs
 
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
-        """A generation starts from prompt ``tokens``, of which the target already holds ``keep``."""
+        """A generation starts from prompt ``tokens``; the target holds the first ``keep``."""
 
     def process(self, tokens: Sequence[int], position: int) -> None:
         """The target decoded the prompt chunk ``tokens`` starting at ``position``."""

@@ -48,7 +48,7 @@ class NgramIndex:
         del self._log_size[length:]
 
     def lookup(self) -> int:
-        """The position after the most recent earlier occurrence of the longest matching suffix, or -1."""
+        """The position after the last earlier occurrence of the longest matching suffix, or -1."""
         size = len(self.tokens)
         for n in range(min(self.n_max, size), self.n_min - 1, -1):
             found = self._after.get(tuple(self.tokens[size - n :]))

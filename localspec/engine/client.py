@@ -35,6 +35,8 @@ from localspec.records import (
 )
 
 KEPT_LOGS = 10
+DEFAULT_LOAD = LoadSettings()
+GREEDY = SamplerSettings()
 A = TypeVar("A", bound=m.Message)
 
 
@@ -59,7 +61,7 @@ class Engine:
             ) from e
         self._log_start = log.tell()
         platform: dict[str, Any] = (
-            {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+            {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP")}  # noqa: B009
             if sys.platform == "win32"
             else {"process_group": 0}
         )
@@ -111,7 +113,7 @@ class Engine:
         if process.stdout:
             process.stdout.close()
 
-    def load(self, path: str | Path, settings: LoadSettings = LoadSettings()) -> ModelInfo:
+    def load(self, path: str | Path, settings: LoadSettings = DEFAULT_LOAD) -> ModelInfo:
         self.model = self._ask(m.Loaded, m.Load(next(self._ids), str(path), settings)).model
         return self.model
 
@@ -163,7 +165,7 @@ class Engine:
         session: str,
         prompt: tuple[int, ...],
         *,
-        sampler: SamplerSettings = SamplerSettings(),
+        sampler: SamplerSettings = GREEDY,
         max_tokens: int = 128,
         stop: tuple[str, ...] = (),
         ignore_eos: bool = False,
@@ -317,7 +319,7 @@ def _as_error(failed: m.Failed) -> errors.LocalspecError:
 
 
 def _new_log_file() -> Path:
-    """A fresh file in the user's log folder, the oldest removed; a temporary one where that fails."""
+    """A fresh file in the user's log folder (a temporary one where that fails); few are kept."""
     folder = Path(platformdirs.user_log_dir("localspec", appauthor=False))
     try:
         folder.mkdir(parents=True, exist_ok=True)

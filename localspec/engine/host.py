@@ -1,12 +1,12 @@
 """The engine process: loads models, runs the loop, answers over a pipe (DESIGN section 4).
 
-``python -m localspec.engine.host``: requests on stdin, answers on stdout, llama.cpp's log on stderr.
+``python -m localspec.engine.host``: requests on stdin, answers on stdout, the log on stderr.
 It ends at once when the pipe ends, even inside a decode.
 """
 
 from __future__ import annotations
 
-import localspec.llama  # first of all: before numpy, see its docstring  # isort: skip
+import localspec.llama  # noqa: F401  isort: skip  (before numpy, see its docstring)
 
 import os
 import queue
@@ -120,6 +120,10 @@ class _Lent:
         self.contexts.append(context)
         return context
 
+    def close(self) -> None:
+        for context in self.contexts:
+            context.close()
+
 
 class Host:
     """One target, its sessions, and the drafters' models (each loaded once)."""
@@ -139,7 +143,7 @@ class Host:
                 self.pipe.send(self.answer(request))
             except LocalspecError as e:
                 self.pipe.send(m.Failed(request.id, type(e).__name__, e.message, e.hint))
-            except Exception as e:  # a bug: its traceback goes to the log, the engine lives on
+            except Exception as e:  # noqa: BLE001  a bug: its traceback goes to the log, the engine lives on
                 traceback.print_exc()
                 sys.stderr.flush()
                 self.pipe.send(
@@ -216,7 +220,7 @@ class Host:
         model, s = self.model, request.context
         lent = _Lent(self, model, s)
         with ExitStack() as undo:
-            undo.callback(lambda: [c.close() for c in lent.contexts])
+            undo.callback(lent.close)
             drafter = build_drafter(request.drafter, lent)
             context = Context(model, self._params(drafter, s), self.pipe.abort)
             undo.callback(context.close)

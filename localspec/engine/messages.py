@@ -8,7 +8,7 @@ llama_cpp, so both sides may use it.
 from __future__ import annotations
 
 import struct
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -94,7 +94,7 @@ class Cancel(Message, frozen=True):
 
 
 class Probe(Message, frozen=True):
-    """Are rows of batches of k tokens bit-equal to rows decoded one by one, here (answer: Probed)?"""
+    """Are rows of k-token batches bit-equal to rows decoded one by one, here (Probed)?"""
 
     session: str
     tokens: tuple[int, ...]
@@ -133,7 +133,7 @@ class Loaded(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
-    """``settings`` are the values in effect, as llama.cpp reports them; ``notes`` are for people."""
+    """``settings``: the values in effect, as llama.cpp reports them; ``notes``: for people."""
 
     session: str
     settings: dict[str, str | int | float | bool]
@@ -177,9 +177,12 @@ class Probed(Message, frozen=True):
 
 
 class Replayed(Message, frozen=True):
-    """``reproduced``: the replayed row emits the recorded token. ``margin``: plain logit of the plain
+    """How a divergence looks on replay (localspec.decoding.replay).
+
+    ``reproduced``: the replayed row emits the recorded token. ``margin``: plain logit of the plain
     token minus that of the emitted one. ``max_difference``: largest |logit difference| between the
-    two paths at that token. near tie = reproduced and margin <= 2 * max_difference."""
+    two paths at that token. near tie = reproduced and margin <= 2 * max_difference.
+    """
 
     reproduced: bool
     margin: float
@@ -192,7 +195,7 @@ class Replayed(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The request could not be done; the engine lives on. ``kind`` is a class of localspec.errors."""
+    """The request could not be done; the engine lives on. ``kind``: a class of localspec.errors."""
 
     kind: str
     message: str
@@ -217,7 +220,7 @@ def frame(message: Message) -> bytes:
     return _HEAD.pack(len(body)) + body
 
 
-def read_frame(stream: BinaryIO) -> bytes | None:
+def read_frame(stream: IO[bytes]) -> bytes | None:
     """The body of the next frame, or None at the end of the stream (also inside a frame)."""
     head = stream.read(_HEAD.size)
     if head is None or len(head) < _HEAD.size:

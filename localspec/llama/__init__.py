@@ -1,11 +1,11 @@
-"""Owners of llama.cpp's objects over llama-cpp-python's low-level API; the only room that imports it.
+"""Owners of llama.cpp's objects over llama-cpp-python's low-level API; nothing else imports it.
 
 Import this package before numpy: on a CUDA build, loading a model after numpy was imported first
 crashed (ENGINE_NOTES, "Later findings").
 """
 
-from localspec.llama.library import build_info, log_capture
 from localspec.llama.context import Context, ContextParams, DecodeAborted, Rows
+from localspec.llama.library import build_info, log_capture
 from localspec.llama.model import Model, ModelParams
 from localspec.llama.vocab import Vocab
 

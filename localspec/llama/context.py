@@ -67,7 +67,7 @@ class AbortFlag:
 
 @dataclass(frozen=True, slots=True)
 class ContextParams:
-    """``outputs`` is the most logit rows of one decode (n_outputs_max): it sizes the compute buffer.
+    """``outputs``: the most logit rows of one decode (n_outputs_max); sizes the compute buffer.
 
     ``batch`` is n_batch and n_ubatch alike: a decode is one ubatch, and so one unit of cancelling.
     """
@@ -225,7 +225,7 @@ class Context:
         view = self._views.get(n)
         if view is None:
             array = (ctypes.c_float * (n * self.n_vocab)).from_address(address)
-            view = np.frombuffer(array, np.float32).reshape(n, self.n_vocab)
+            view = np.ctypeslib.as_array(array).reshape(n, self.n_vocab)
             self._views[n] = view
         return view
 

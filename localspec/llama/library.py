@@ -116,7 +116,8 @@ def _ggml(base_name: str) -> ctypes.CDLL:
     """Another of the wheel's libraries (already loaded as a dependency of libllama)."""
     from llama_cpp._ctypes_extensions import load_shared_library
 
-    return load_shared_library(base_name, L._base_path)
+    library: ctypes.CDLL = load_shared_library(base_name, L._base_path)
+    return library
 
 
 def devices() -> list[tuple[c_p, str, str]]:

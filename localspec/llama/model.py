@@ -55,7 +55,7 @@ class ModelParams:
 
 
 class Model:
-    """Owns a llama_model; a context manager. Raises ModelFileError when llama.cpp cannot load it."""
+    """Owns a llama_model; a context manager. Raises ModelFileError when it cannot be loaded."""
 
     def __init__(self, path: str | Path, params: ModelParams = ModelParams()) -> None:
         self.path = Path(path)
