@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, variance
 from typing import Any, Literal
 
@@ -62,6 +62,7 @@ def compare(pairs: Sequence[Pair], *, seed: int = 0) -> Comparison:
         by_prompt.setdefault((pair.workload, pair.prompt), []).append(pair.log_ratio)
     if not by_prompt:
         return Comparison()
+    method: Method
     if len(by_prompt) == 1:
         (runs,) = by_prompt.values()
         strata, method = [runs], "t over runs, this prompt only"
@@ -69,21 +70,17 @@ def compare(pairs: Sequence[Pair], *, seed: int = 0) -> Comparison:
         by_workload: dict[str, list[float]] = {}
         for (workload, _), ratios in by_prompt.items():
             by_workload.setdefault(workload, []).append(fmean(ratios))
-        strata = _merge_small(list(by_workload.values()))
-        method = "t over prompts"
-    counts = {"prompts": len(by_prompt), "pairs": len(pairs)}
+        strata, method = _merge_small(list(by_workload.values())), "t over prompts"
     speedup = math.exp(_stratified_mean(strata))
+    point = Comparison(speedup, prompts=len(by_prompt), pairs=len(pairs))
     if sum(map(len, strata)) < FEWEST_PAIRS:
-        return Comparison(speedup, **counts)
-    if len(by_prompt) >= BOOTSTRAP_FROM:
-        found = _bca(strata, seed)
-        if found is not None:
-            (low, high), p_value = found
-            interval = (math.exp(low), math.exp(high))
-            return Comparison(speedup, interval, p_value, "BCa over prompts", **counts)
-    (low, high), p_value = _student(strata)
+        return point
+    found = _bca(strata, seed) if len(by_prompt) >= BOOTSTRAP_FROM else None
+    if found is not None:
+        method = "BCa over prompts"
+    (low, high), p_value = found or _student(strata)
     interval = (math.exp(low), math.exp(high))
-    return Comparison(speedup, interval, p_value, method, **counts)  # type: ignore[arg-type]
+    return replace(point, interval=interval, p_value=p_value, method=method)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -148,7 +145,6 @@ def _student(strata: Sequence[Sequence[float]]) -> tuple[tuple[float, float], fl
 def _bca(strata: Sequence[Sequence[float]], seed: int) -> tuple[tuple[float, float], float] | None:
     """BCa interval of the stratified mean, resampled within strata, and the p-value at which the
     interval would just touch 0. None where the data have no spread to resample."""
-    import numpy as np
     from scipy.stats import bootstrap
 
     if all(len(set(s)) == 1 for s in strata):
@@ -157,18 +153,15 @@ def _bca(strata: Sequence[Sequence[float]], seed: int) -> tuple[tuple[float, flo
     weights = [len(s) / total for s in strata]
 
     def statistic(*samples: Any, axis: int) -> Any:
-        return sum(
-            w * np.mean(sample, axis=axis) for w, sample in zip(weights, samples, strict=True)
-        )
+        return sum(w * x.mean(axis=axis) for w, x in zip(weights, samples, strict=True))
 
-    data = tuple(np.asarray(s, float) for s in strata)
     first = bootstrap(
-        data, statistic, n_resamples=RESAMPLES, confidence_level=LEVEL, method="BCa", rng=seed
+        strata, statistic, n_resamples=RESAMPLES, confidence_level=LEVEL, method="BCa", rng=seed
     )
 
     def interval(level: float) -> tuple[float, float]:
         again = bootstrap(
-            data,
+            strata,
             statistic,
             n_resamples=0,
             confidence_level=level,

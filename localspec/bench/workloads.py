@@ -25,14 +25,14 @@ ONE_PROMPT = "prompt"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One conversation to be answered; ``messages`` are (role, content) pairs, the last a user's."""
+    """A conversation to be answered; ``messages`` are (role, content) pairs, a user's last."""
 
     id: str
     workload: str
     messages: tuple[tuple[str, str], ...]
 
     def with_system(self, system: str | None) -> list[dict[str, str]]:
-        """The messages as a chat template wants them, ``system`` first unless the prompt has one."""
+        """The messages as a chat template wants them, ``system`` first unless they have one."""
         pairs = self.messages
         if system and pairs[0][0] != "system":
             pairs = (("system", system), *pairs)
@@ -83,9 +83,7 @@ def load(names: Sequence[str], prompt: str | None = None) -> tuple[Workload, ...
         if names:
             raise UsageError("--prompt and --workload exclude each other.", "Give one of the two.")
         if not prompt.strip():
-            raise UsageError(
-                "The prompt is empty.", 'Give one, such as --prompt "Why is it blue?".'
-            )
+            raise UsageError("The prompt is empty.", 'Give one: --prompt "Why is it blue?".')
         one = Prompt(ONE_PROMPT, ONE_PROMPT, (("user", prompt),))
         return (Workload(ONE_PROMPT, (one,)),)
     loaded: dict[str, Workload] = {}

@@ -1,0 +1,143 @@
+"""From rows to the figures of each candidate (DESIGN section 5): sums over sums, absent is None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+
+from localspec.bench.plan import Candidate, Plan
+from localspec.bench.rows import Row, pair_up, speed_pairs
+from localspec.bench.statistics import Comparison, Verdict, compare, verdicts
+from localspec.records import Counts, Generation, Times
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a set of one candidate's runs adds up to. Means over runs where a run has one value."""
+
+    runs: int
+    tokens: int
+    prompt_tokens: int
+    counts: Counts
+    times: Times
+
+    @property
+    def decode_tps(self) -> float | None:
+        """Tokens emitted by decode steps / time from each run's first token to its last."""
+        n = self.counts.decode_tokens
+        return n / self.times.decode if n and self.times.decode > 0 else None
+
+    @property
+    def prefill_tps(self) -> float | None:
+        return self.prompt_tokens / self.times.prefill if self.times.prefill > 0 else None
+
+    @property
+    def ttft_ms(self) -> float | None:
+        return self.times.ttft / self.runs * 1e3 if self.runs else None
+
+    @property
+    def drafter_prefill_ms(self) -> float | None:
+        return self.times.drafter_prefill / self.runs * 1e3 if self.runs else None
+
+    @property
+    def share(self) -> dict[str, float] | None:
+        """Parts of the step time; they add up to 1."""
+        t = self.times
+        if t.step <= 0:
+            return None
+        parts = {"draft": t.draft, "verify": t.verify, "rollback": t.rollback}
+        return {k: v / t.step for k, v in (parts | {"overhead": t.overhead}).items()}
+
+    @property
+    def overhead_us_per_step(self) -> float | None:
+        return self.times.overhead / self.counts.steps * 1e6 if self.counts.steps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A candidate's figures and its comparison with the baseline at the same temperature.
+
+    ``chosen``: for a winner that was measured again, the comparison by which it was chosen;
+    ``decode`` and ``end_to_end`` then are of the runs that were not used to choose it.
+    """
+
+    candidate: Candidate
+    figures: Figures
+    decode: Comparison
+    end_to_end: Comparison
+    by_workload: Mapping[str, Measured] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    chosen: Comparison | None = None
+
+
+def sum_up(generations: Sequence[Generation]) -> Figures:
+    return Figures(
+        runs=len(generations),
+        tokens=sum(len(g.tokens) for g in generations),
+        prompt_tokens=sum(g.prompt_tokens - g.cached_tokens for g in generations),
+        counts=reduce(add, (g.counts for g in generations), Counts()),
+        times=reduce(add, (g.times for g in generations), Times()),
+    )
+
+
+def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
+    """Every candidate's figures by its key. Verdicts are Holm-corrected over all candidates; where
+    a winner was measured again its verdict is that second, single test's."""
+    main = [r for r in rows if r.slot.phase != "confirm"]
+    confirm = [r for r in rows if r.slot.phase == "confirm"]
+    found = {c.key: _measure(plan, c, main) for c in plan.candidates}
+    judged = verdicts({k: m.decode for k, m in found.items() if not m.candidate.is_baseline})
+    names = list(dict.fromkeys(p.prompt.workload for p in plan.prompts))
+    result = {}
+    for key, m in found.items():
+        again = _measure(plan, m.candidate, confirm)
+        parts = {}
+        if len(names) > 1:
+            parts = {
+                name: _measure(
+                    plan,
+                    m.candidate,
+                    [r for r in main if r.slot.prompt.prompt.workload == name],
+                )
+                for name in names
+            }
+        confirmed = again.decode.speedup is not None
+        result[key] = Measured(
+            candidate=m.candidate,
+            figures=m.figures,
+            decode=again.decode if confirmed else m.decode,
+            end_to_end=again.end_to_end if confirmed else m.end_to_end,
+            by_workload=parts,
+            verdict=verdicts({key: again.decode})[key] if confirmed else judged.get(key),
+            chosen=m.decode if confirmed else None,
+        )
+    return result
+
+
+def winners(table: Mapping[str, Measured]) -> list[Measured]:
+    """For each temperature the candidate shown to be faster with the greatest speedup, if any."""
+    best: dict[float, Measured] = {}
+    for m in table.values():
+        if m.verdict != "faster" or m.decode.speedup is None:
+            continue
+        known = best.get(m.candidate.temperature)
+        if known is None or m.decode.speedup > (known.decode.speedup or 0):
+            best[m.candidate.temperature] = m
+    return list(best.values())
+
+
+def _measure(plan: Plan, candidate: Candidate, rows: Sequence[Row]) -> Measured:
+    own = [
+        r.generation
+        for r in rows
+        if r.slot.candidate.key == candidate.key and r.counts_for_figures and r.generation
+    ]
+    if candidate.is_baseline:
+        decode = end_to_end = Comparison()
+    else:
+        paired = pair_up(rows, candidate.key, plan.baseline_of(candidate).key)
+        decode = compare(speed_pairs(paired), seed=plan.order_seed)
+        end_to_end = compare(speed_pairs(paired, end_to_end=True), seed=plan.order_seed)
+    return Measured(candidate, sum_up(own), decode, end_to_end)

@@ -1,0 +1,287 @@
+"""``localspec bench``: baseline against every drafter of a target, measured and reported."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from localspec import machine
+from localspec.bench import report as reports
+from localspec.bench import table as tables
+from localspec.bench.analysis import analyse
+from localspec.bench.audit import Audit, audit
+from localspec.bench.plan import (
+    QUICK_TOKENS,
+    TOKENS,
+    Candidate,
+    Plan,
+    Prepared,
+    context_size,
+    fit_prompts,
+    make_candidates,
+    memory_needed,
+)
+from localspec.bench.progress import Quiet, display
+from localspec.bench.runner import Measurement, Runner
+from localspec.bench.sessions import Sessions
+from localspec.bench.workloads import Workload, load
+from localspec.catalog import Target, resolve_drafters, resolve_target
+from localspec.chat.template import ChatTemplate
+from localspec.engine.client import Engine
+from localspec.errors import ContextTooSmall, UsageError
+from localspec.records import BenchOptions, ContextSettings, ModelInfo, SamplerSettings
+
+PLAIN_WIDTH = 140
+"""Columns of a table that goes into a pipe or file, where nobody says how wide it may be."""
+MEMORY_SHARE = 0.9
+LARGEST_HASHED = 1 << 30
+"""Bytes of the largest target whose hash is computed for the result."""
+INTERRUPTED = 130
+
+
+def bench(options: BenchOptions) -> int:
+    """Run the benchmark, print the table, write the files. Returns the exit code.
+
+    Raises ``LocalspecError`` for what cannot be measured at all.
+    """
+    outputs = {
+        option: name
+        for option, name in (
+            ("--json", options.json),
+            ("--csv", options.csv),
+            ("--markdown", options.markdown),
+        )
+        if name is not None
+    }
+    reports.check_writable(outputs)
+    _check(options)
+    workloads = load(options.workloads, options.prompt)
+    target = resolve_target(options.model)
+    drafters = resolve_drafters(target, options.drafters or ("all",))
+    candidates = make_candidates(
+        drafters,
+        n_max=options.n_max,
+        p_min=options.p_min,
+        temperatures=_temperatures(options),
+        quick=options.quick,
+    )
+    with display(_console(stderr=True), quiet=options.quiet) as show:
+        report = _measure(options, workloads, target, candidates, show)
+    result = reports.result(report)
+    console = _console()
+    console.print(tables.render(result, console))
+    writers = {"--json": reports.to_json, "--csv": reports.to_csv, "--markdown": tables.to_markdown}
+    for option, name in outputs.items():
+        reports.write(name, writers[option](result))
+    return _exit_code(report, strict=options.strict)
+
+
+def _measure(
+    options: BenchOptions,
+    workloads: Sequence[Workload],
+    target: Target,
+    candidates: tuple[Candidate, ...],
+    show: Quiet,
+) -> reports.Report:
+    log_file = Path(options.engine.log_file) if options.engine.log_file else None
+
+    def connect() -> Engine:
+        engine = Engine(log_file=log_file)
+        try:
+            engine.load(target.path, options.engine.load)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    engine = connect()
+    sessions = None
+    try:
+        model, build = engine.model, engine.build
+        plan = _plan(options, workloads, target, candidates, engine, show)
+        needed = memory_needed(candidates, model, plan.context)
+        together = needed <= MEMORY_SHARE * psutil.virtual_memory().available
+        warnings = machine.warnings(engine.pid, needed if together else None)
+        for warning in warnings:
+            show.say(f"warning: {warning}")
+        sha256 = _sha256(model)
+        sessions = Sessions(engine, connect, plan.context, together)
+        measurement = Runner(plan, sessions, show).run()
+        for notes in sessions.notes.values():
+            for note in dict.fromkeys(notes):
+                show.say(note)
+        audits = _audit(measurement, sessions, show)
+    finally:
+        (sessions.engine if sessions else engine).close()
+    return reports.Report(
+        measurement=measurement,
+        table=analyse(measurement.plan, measurement.rows),
+        audits=audits,
+        target=target.name,
+        model=model,
+        build=build,
+        machine=machine.describe(),
+        sha256=sha256,
+        effective=sessions.settings,
+        asked=_asked(options, target, plan),
+        warnings=tuple(warnings),
+    )
+
+
+def _check(options: BenchOptions) -> None:
+    if options.runs < 1:
+        raise UsageError("--runs must be 1 or more.", "Leave it out for one run a prompt.")
+    if options.max_tokens is not None and options.max_tokens < 2:
+        raise UsageError(
+            f"--max-tokens {options.max_tokens} leaves nothing to measure: decode speed counts "
+            "from the first token to the last.",
+            "Give 32 or more.",
+        )
+    if any(t < 0 for t in options.temperatures):
+        raise UsageError("--temperature cannot be negative.", "Use 0 for greedy decoding.")
+    if options.p_min is not None and not 0 <= options.p_min <= 1:
+        raise UsageError("--p-min is a probability.", "Give a number from 0 to 1.")
+
+
+def _temperatures(options: BenchOptions) -> tuple[float, ...]:
+    if options.temperatures:
+        return options.temperatures
+    return (options.engine.sampler.get("temperature", 0.0),)
+
+
+def _plan(
+    options: BenchOptions,
+    workloads: Sequence[Workload],
+    target: Target,
+    candidates: tuple[Candidate, ...],
+    engine: Engine,
+    show: Quiet,
+) -> Plan:
+    """Tokenise the prompts with the model's template and fit a context around them."""
+    prompts = _prepare(options, workloads, target, engine, show)
+    n_max = max(c.drafter.n_max for c in candidates)
+    max_tokens = options.max_tokens or (QUICK_TOKENS if options.quick else TOKENS)
+    lengths = [len(p.tokens) for p in prompts]
+    n_ctx = options.engine.ctx or context_size(lengths, max_tokens, n_max)
+    fits, skipped = fit_prompts(prompts, n_ctx, n_max)
+    if not fits:
+        raise ContextTooSmall(
+            f"No prompt fits the context of {n_ctx} tokens: the shortest has {min(lengths)}, and a "
+            f"draft of {n_max} must fit after it.",
+            "Raise --ctx, or leave it out: it is then chosen to fit.",
+        )
+    for s in skipped:
+        show.say(f"{s.prompt.workload}/{s.prompt.id} {s.reason}")
+    sampler = _sampler(options)
+    return Plan(
+        prompts=fits,
+        candidates=candidates,
+        context=ContextSettings(
+            n_ctx=n_ctx,
+            threads=options.engine.threads or machine.default_threads(),
+            kv_type=options.engine.kv_type,
+            draft_kv_type=options.engine.draft_kv_type,
+            flash_attn=options.engine.flash_attn,
+        ),
+        sampler=sampler,
+        max_tokens=max_tokens,
+        runs=options.runs,
+        order_seed=sampler.seed,
+        ignore_eos=options.ignore_eos,
+        quick=options.quick,
+        skipped=skipped,
+    )
+
+
+def _prepare(
+    options: BenchOptions,
+    workloads: Sequence[Workload],
+    target: Target,
+    engine: Engine,
+    show: Quiet,
+) -> list[Prepared]:
+    template = ChatTemplate.from_model(engine.model)
+    system = options.system if options.system is not None else target.system
+    thinking = options.engine.thinking
+    prepared = []
+    notices: dict[str, None] = {}
+    for workload in workloads:
+        for prompt in workload.prompts:
+            rendered = template.render(
+                prompt.with_system(system),
+                thinking=target.thinking if thinking is None else thinking,
+            )
+            notices |= dict.fromkeys(rendered.notices)
+            tokens = engine.tokenize(*rendered.segments)
+            prepared.append(Prepared(prompt, tokens, rendered.stop))
+    for notice in notices:
+        show.say(notice)
+    return prepared
+
+
+def _sampler(options: BenchOptions) -> SamplerSettings:
+    """Greedy unless asked otherwise: the makers' recommended sampling is for chat."""
+    whole = {f.name for f in fields(SamplerSettings) if f.type == "int"}
+    given = {
+        name: int(value) if name in whole else value
+        for name, value in options.engine.sampler.items()
+        if name != "temperature"
+    }
+    return replace(SamplerSettings(), **given)  # type: ignore[arg-type]
+
+
+def _audit(measurement: Measurement, sessions: Sessions, show: Quiet) -> Mapping[str, Audit]:
+    plan, rows = measurement.plan, measurement.rows
+    if not measurement.interrupted:
+        try:
+            return audit(plan, rows, sessions, lambda c: show.say(f"comparing output: {c.key}"))
+        except KeyboardInterrupt:
+            measurement.interrupted = True
+    return audit(plan, rows, None)
+
+
+def _asked(options: BenchOptions, target: Target, plan: Plan) -> dict[str, Any]:
+    sampler = {k: v for k, v in asdict(plan.sampler).items() if k not in ("seed", "temperature")}
+    return {
+        **asdict(options.engine.load),
+        "draft_kv_type": options.engine.draft_kv_type,
+        "sampler": sampler,
+        "temperatures": list(dict.fromkeys(c.temperature for c in plan.candidates)),
+        "system": options.system if options.system is not None else target.system,
+        "thinking": options.engine.thinking
+        if options.engine.thinking is not None
+        else target.thinking,
+    }
+
+
+def _sha256(model: ModelInfo) -> str | None:
+    if model.size_bytes > LARGEST_HASHED:
+        return None
+    try:
+        with Path(model.path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _exit_code(report: reports.Report, *, strict: bool) -> int:
+    if report.measurement.interrupted:
+        return INTERRUPTED
+    if any(s.state != "ok" for s in report.measurement.status.values()):
+        return 1
+    differs = any(a.mismatches or a.unclassed for a in report.audits.values())
+    return 1 if strict and differs else 0
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(stderr=stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(stderr=stderr, width=PLAIN_WIDTH)
+    return console

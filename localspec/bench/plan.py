@@ -1,0 +1,305 @@
+"""What is measured, and in which order (DESIGN section 6).
+
+A candidate is a drafter at one draft length and one temperature; the baseline is the candidate
+without a drafter, once per temperature. A slot is one run of one candidate on one prompt.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from localspec.bench.workloads import Prompt
+from localspec.errors import UsageError
+from localspec.records import ContextSettings, DrafterSettings, ModelInfo, SamplerSettings
+
+if TYPE_CHECKING:
+    from localspec.catalog import DrafterSpec
+
+Phase = Literal["main", "repeat", "confirm"]
+
+DRAFT_LENGTHS = (3, 5, 8)
+"""Default n_max of drafters that compute their drafts: each further token costs time."""
+NGRAM_LENGTH = 8
+"""Default n_max of ngram, whose drafts cost nothing to make: one length, not a sweep."""
+P_MIN = 0.3
+"""Default of drafters with probabilities: a token that is rather unlikely to be accepted costs a
+draft pass and a verified row all the same."""
+QUICK_TOKENS, TOKENS = 64, 128
+CONTEXT_STEP = 256
+CONTEXT_BUFFERS = 64 << 20
+"""Compute buffers of one context, in bytes; they grow with the vocabulary and the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A drafter's settings at one temperature. ``session`` names the context that serves it:
+    temperatures share one, since sampling is no property of a context."""
+
+    key: str
+    session: str
+    drafter: DrafterSettings
+    temperature: float
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.drafter.method == "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prompt in the target's tokens; ``stop`` are strings at which its answer ends."""
+
+    prompt: Prompt
+    tokens: tuple[int, ...]
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A prompt that does not fit the context given; it is not measured."""
+
+    prompt: Prompt
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One run to be made. Runs of one ``block``, ``prompt`` and ``run`` belong together: a
+    candidate is paired with the baseline's run of its own block, the one nearest in time."""
+
+    order: int
+    candidate: Candidate
+    prompt: Prepared
+    run: int
+    seed: int
+    block: int = 0
+    phase: Phase = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that decides a measurement, fixed before it starts."""
+
+    prompts: tuple[Prepared, ...]
+    candidates: tuple[Candidate, ...]
+    context: ContextSettings
+    sampler: SamplerSettings
+    max_tokens: int
+    runs: int
+    order_seed: int
+    ignore_eos: bool = False
+    quick: bool = False
+    together: bool = True
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def baselines(self) -> tuple[Candidate, ...]:
+        return tuple(c for c in self.candidates if c.is_baseline)
+
+    def baseline_of(self, candidate: Candidate) -> Candidate:
+        return next(c for c in self.baselines if c.temperature == candidate.temperature)
+
+    def sampler_of(self, candidate: Candidate, seed: int) -> SamplerSettings:
+        return replace(self.sampler, temperature=candidate.temperature, seed=seed)
+
+
+def make_candidates(
+    drafters: Sequence[DrafterSpec],
+    *,
+    n_max: Sequence[int] = (),
+    p_min: float | None = None,
+    temperatures: Sequence[float] = (0.0,),
+    quick: bool = False,
+) -> tuple[Candidate, ...]:
+    """The baseline, then every drafter at every draft length; all of that per temperature."""
+    if any(n < 1 for n in n_max):
+        raise UsageError("--n-max must be 1 or more.", "The baseline without drafts is always in.")
+    settings = [DrafterSettings()]
+    taken: set[str] = set()
+    for spec in drafters:
+        if spec.method == "none":
+            continue
+        name = spec.name if spec.name not in taken else str(spec.path)
+        taken.add(name)
+        for n in dict.fromkeys(n_max or _default_lengths(spec, quick)):
+            settings.append(
+                DrafterSettings(
+                    method=spec.method,
+                    name=name,
+                    path=str(spec.path) if spec.path else None,
+                    n_max=n,
+                    p_min=_p_min(spec) if p_min is None else p_min,
+                )
+            )
+    several = len(set(temperatures)) > 1
+    found = []
+    for temperature in dict.fromkeys(temperatures):
+        for s in settings:
+            session = "baseline" if s.method == "none" else f"{s.name} n={s.n_max}"
+            key = f"{session} T={temperature:g}" if several else session
+            found.append(Candidate(key, session, s, temperature))
+    return tuple(found)
+
+
+def _p_min(spec: DrafterSpec) -> float:
+    if spec.p_min is not None:
+        return spec.p_min
+    return P_MIN if spec.path else 0.0
+
+
+def _default_lengths(spec: DrafterSpec, quick: bool) -> tuple[int, ...]:
+    if spec.method == "ngram":
+        return (spec.n_max or NGRAM_LENGTH,)
+    if quick:
+        return (spec.n_max or DRAFT_LENGTHS[0],)
+    return DRAFT_LENGTHS
+
+
+def context_size(lengths: Sequence[int], max_tokens: int, n_max: int) -> int:
+    """The smallest n_ctx in which the longest prompt can be answered, and a whole draft with the
+    token before it still be verified at the last position."""
+    need = max(lengths) + max_tokens + n_max + 1
+    return -(-need // CONTEXT_STEP) * CONTEXT_STEP
+
+
+def fit_prompts(
+    prompts: Sequence[Prepared], n_ctx: int, n_max: int
+) -> tuple[tuple[Prepared, ...], tuple[Skipped, ...]]:
+    """Split off the prompts that leave no room in ``n_ctx`` for one full verification.
+
+    A prompt that fits but cannot be answered at full length is measured up to the context's end.
+    """
+    fits, skipped = [], []
+    for p in prompts:
+        need = len(p.tokens) + n_max + 1
+        if need <= n_ctx:
+            fits.append(p)
+        else:
+            reason = f"skipped: too long ({len(p.tokens)} tokens + {n_max + 1} > context {n_ctx})"
+            skipped.append(Skipped(p.prompt, len(p.tokens), reason))
+    return tuple(fits), tuple(skipped)
+
+
+def memory_needed(
+    candidates: Sequence[Candidate], model: ModelInfo, context: ContextSettings
+) -> int:
+    """Bytes that the contexts of all candidates take together, roughly and rather too much: the
+    target's KV and buffers for each, and for a drafter with a file its weights and as much again.
+    """
+    per_context = model.kv_bytes_per_token * context.n_ctx + CONTEXT_BUFFERS
+    total = 0
+    for drafter in {c.session: c.drafter for c in candidates}.values():
+        total += per_context
+        if drafter.path and Path(drafter.path).exists():
+            total += 2 * Path(drafter.path).stat().st_size
+    return total
+
+
+def spread(prompts: Sequence[Prepared], count: int) -> tuple[Prepared, ...]:
+    """``count`` prompts taken from the workloads in turn, in their own order. A larger choice holds
+    every smaller one."""
+    by_workload: dict[str, list[Prepared]] = {}
+    for p in prompts:
+        by_workload.setdefault(p.prompt.workload, []).append(p)
+    in_turn = [p for turn in zip_longest(*by_workload.values()) for p in turn if p is not None]
+    chosen = in_turn[:count]
+    return tuple(p for p in prompts if p in chosen)
+
+
+def seed_of(plan: Plan, prompt: Prepared, run: int) -> int:
+    """A new seed for each repetition of each prompt, the same for all candidates."""
+    return plan.sampler.seed + run * len(plan.prompts) + plan.prompts.index(prompt)
+
+
+def interleaved(
+    plan: Plan,
+    prompts: Sequence[Prepared],
+    candidates: Sequence[Candidate],
+    *,
+    first_run: int = 0,
+    phase: Phase = "main",
+    order: int = 0,
+) -> list[Slot]:
+    """Prompt by prompt, the candidates in a seeded random order within each, run after run: heat
+    and other load hit all alike."""
+    rng = random.Random(f"{plan.order_seed} {phase}")
+    slots: list[Slot] = []
+    for run in range(first_run, first_run + plan.runs):
+        for prompt in prompts:
+            seed = seed_of(plan, prompt, run)
+            for candidate in rng.sample(candidates, len(candidates)):
+                number = order + len(slots)
+                slots.append(Slot(number, candidate, prompt, run, seed, 0, phase))
+    return slots
+
+
+def in_blocks(
+    plan: Plan,
+    prompts: Sequence[Prepared],
+    candidates: Sequence[Candidate],
+    *,
+    first_run: int = 0,
+    phase: Phase = "main",
+    order: int = 0,
+) -> list[Slot]:
+    """Where contexts do not fit together: for each drafter a block baseline, candidate, candidate,
+    baseline, each over half of the work, so that a steady drift cancels."""
+    work = [(r, p) for r in range(first_run, first_run + plan.runs) for p in prompts]
+    half = (len(work) + 1) // 2
+    baselines = [c for c in candidates if c.is_baseline]
+    others: dict[str, list[Candidate]] = {}
+    for c in candidates:
+        if not c.is_baseline:
+            others.setdefault(c.session, []).append(c)
+    slots: list[Slot] = []
+    for block, members in enumerate(others.values()):
+        paired = [b for b in baselines if b.temperature in {m.temperature for m in members}]
+        quarters = ((paired, work[:half]), (members, work), (paired, work[half:]))
+        for group, items in quarters:
+            for run, prompt in items:
+                seed = seed_of(plan, prompt, run)
+                for c in group:
+                    slots.append(Slot(order + len(slots), c, prompt, run, seed, block, phase))
+    if not others:
+        return interleaved(plan, prompts, candidates, first_run=first_run, phase=phase, order=order)
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Runs to be made again: ``candidates`` on one prompt, with the baseline next to them."""
+
+    prompt: Prepared
+    run: int
+    baseline: Candidate
+    candidates: tuple[Candidate, ...]
+
+    def slots(self, plan: Plan, order: int, block: int) -> list[Slot]:
+        again = dict.fromkeys((self.baseline, *self.candidates))
+        seed = seed_of(plan, self.prompt, self.run)
+        return [
+            Slot(order + i, c, self.prompt, self.run, seed, block, "repeat")
+            for i, c in enumerate(again)
+        ]
+
+
+def repeats(plan: Plan, unsound: Sequence[Slot]) -> list[Repeat]:
+    """What to make again because of unsound runs. Where the unsound run was the baseline's, every
+    candidate that was paired with it runs again."""
+    groups: dict[tuple[Prepared, int, float], list[Candidate]] = {}
+    for slot in unsound:
+        key = (slot.prompt, slot.run, slot.candidate.temperature)
+        groups.setdefault(key, []).append(slot.candidate)
+    found = []
+    for (prompt, run, temperature), members in groups.items():
+        baseline = plan.baseline_of(members[0])
+        if baseline in members:
+            members = [c for c in plan.candidates if c.temperature == temperature]
+        found.append(Repeat(prompt, run, baseline, tuple(dict.fromkeys(members))))
+    return found

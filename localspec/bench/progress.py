@@ -1,0 +1,149 @@
+"""Shows a benchmark while it runs, on stderr: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from localspec.bench.runner import Event, Notice, Ran, Running, Starting, WarmingUp
+
+PLAIN_EVERY = 10.0
+"""Seconds between plain progress lines."""
+
+PHASES = {
+    "main": "measuring",
+    "repeat": "again, since the machine was disturbed",
+    "confirm": "measuring the winner again",
+}
+
+
+def duration(seconds: float) -> str:
+    """ "45 s", "2 min 10 s", "1 h 5 min"."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"
+
+
+def starting(event: Starting) -> str:
+    plural = "s" if event.prompts != 1 else ""
+    what = f"{event.rows} runs on {event.prompts} prompt{plural}, about {duration(event.seconds)}"
+    return what if event.phase == "main" else f"{PHASES[event.phase]}: {what}"
+
+
+class Quiet:
+    """Shows nothing; what matters stands in the table."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def __call__(self, event: Event) -> None: ...
+
+
+class Lines(Quiet):
+    """For a pipe or a log file: a line now and then, never a control character."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case WarmingUp():
+                self.say(f"warm-up {event.number}/{event.total}: {event.session}")
+            case Starting():
+                self.say(starting(event))
+                self._last = time.monotonic()
+            case Notice():
+                self.say(event.text)
+            case Ran() if event.done == event.total or self._due():
+                tps = event.row.generation.decode_tps if event.row.generation else None
+                speed = f", {tps:.1f} tok/s" if tps else ""
+                self.say(f"{event.done}/{event.total} runs{speed}, {duration(event.eta)} left")
+                self._last = time.monotonic()
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._last >= PLAIN_EVERY
+
+
+class Live(Quiet):
+    """One line at the bottom of a terminal. It is drawn only when something happened, never by a
+    thread of its own: the engine needs the cores."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]:>11}", markup=False),
+            TextColumn("{task.fields[eta]:>12}", markup=False),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task: TaskID = self._progress.add_task("loading", total=None, speed="", eta="")
+
+    def __enter__(self) -> Live:
+        self._progress.start()
+        self._progress.refresh()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case WarmingUp():
+                what = f"warm-up: {event.session}"
+                self._show(what, event.number - 1, event.total)
+            case Starting():
+                self.say(starting(event))
+                self._show(PHASES[event.phase], 0, event.rows, eta=duration(event.seconds))
+            case Running():
+                speed = f"{event.tps:.1f} tok/s" if event.tps else ""
+                what = f"{event.slot.prompt.prompt.id}: {event.slot.candidate.key}"
+                self._show(what, event.done, event.total, speed, duration(event.eta))
+            case Ran():
+                tps = event.row.generation.decode_tps if event.row.generation else None
+                speed = f"{tps:.1f} tok/s" if tps else ""
+                what = f"{event.row.slot.prompt.prompt.id}: {event.row.slot.candidate.key}"
+                self._show(what, event.done, event.total, speed, duration(event.eta))
+            case Notice():
+                self.say(event.text)
+
+    def _show(self, what: str, done: int, total: int, speed: str = "", eta: str = "") -> None:
+        self._progress.update(
+            self._task, description=what, completed=done, total=total, speed=speed, eta=eta
+        )
+        self._progress.refresh()
+
+
+def display(console: Console, *, quiet: bool) -> Quiet:
+    if quiet:
+        return Quiet()
+    return Live(console) if console.is_terminal else Lines(console)

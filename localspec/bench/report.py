@@ -1,0 +1,283 @@
+"""A measurement as a result file, as rows, as Markdown and as tables on the terminal.
+
+The names in the result are those of DESIGN section 9; absent figures are null, never NaN.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from localspec import __version__
+from localspec.bench.analysis import Measured
+from localspec.bench.audit import Audit
+from localspec.bench.rows import Row
+from localspec.bench.runner import Measurement
+from localspec.errors import LocalspecError, UsageError
+from localspec.records import BuildInfo, ModelInfo
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything there is to say about one benchmark."""
+
+    measurement: Measurement
+    table: Mapping[str, Measured]
+    audits: Mapping[str, Audit]
+    target: str
+    model: ModelInfo
+    build: BuildInfo
+    machine: Mapping[str, Any]
+    sha256: str | None
+    effective: Mapping[str, Mapping[str, Any]]
+    """Settings in effect, by session."""
+    asked: Mapping[str, Any]
+    """Settings that the engine does not report: sampler, seeds, budget, layers."""
+    warnings: tuple[str, ...] = ()
+
+
+# ---- the result file --------------------------------------------------------------------------
+
+
+def result(report: Report) -> Json:
+    m = report.measurement
+    plan = m.plan
+    workloads: dict[str, int] = {}
+    for p in plan.prompts:
+        workloads[p.prompt.workload] = workloads.get(p.prompt.workload, 0) + 1
+    baseline = report.effective.get("baseline", {})
+    return {
+        "schema": 1,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "localspec": __version__,
+        "machine": dict(report.machine),
+        "build": {
+            "llama_cpp_python": report.build.llama_cpp_python,
+            "llama_cpp": report.build.llama_cpp,
+            "backends": list(report.build.backends),
+            "devices": list(report.build.devices),
+            "system_info": report.build.system_info,
+        },
+        "target": {
+            "name": report.target,
+            "file": report.model.path,
+            "sha256": report.sha256,
+            "arch": report.model.arch,
+            "quant": report.model.quant,
+            "size_bytes": report.model.size_bytes,
+        },
+        "settings": {
+            **report.asked,
+            **baseline,
+            "max_tokens": plan.max_tokens,
+            "runs": plan.runs,
+            "seed": plan.sampler.seed,
+            "order_seed": plan.order_seed,
+            "ignore_eos": plan.ignore_eos,
+            "quick": plan.quick,
+            "order": "interleaved" if m.together else "blocks",
+        },
+        "workloads": [{"name": name, "prompts": n} for name, n in workloads.items()],
+        "skipped": [
+            {
+                "prompt": s.prompt.id,
+                "workload": s.prompt.workload,
+                "tokens": s.tokens,
+                "reason": s.reason,
+            }
+            for s in plan.skipped
+        ],
+        "warnings": list(report.warnings),
+        "status": "interrupted" if m.interrupted else "complete",
+        "candidates": [_candidate(report, c) for c in report.table.values()],
+        "rows": [row_record(r) for r in m.rows],
+    }
+
+
+def _candidate(report: Report, measured: Measured) -> Json:
+    candidate, status = measured.candidate, report.measurement.status[measured.candidate.key]
+    audit = report.audits.get(candidate.key, Audit())
+    chosen = measured.chosen
+    return {
+        "drafter": candidate.drafter.name,
+        "method": candidate.drafter.method,
+        "file": candidate.drafter.path,
+        "n_max": candidate.drafter.n_max,
+        "p_min": candidate.drafter.p_min,
+        "temperature": candidate.temperature,
+        "status": status.state,
+        "reason": status.reason,
+        **_figures(measured),
+        "verdict": "baseline" if candidate.is_baseline else measured.verdict,
+        "confirmed": chosen is not None,
+        "chosen_at": None
+        if chosen is None
+        else {"speedup": chosen.speedup, "speedup_ci": _listed(chosen.interval)},
+        "identical": audit.identical,
+        "compared": audit.compared,
+        "strict_up_to": audit.strict_up_to,
+        "divergences": [
+            {
+                "workload": d.workload,
+                "prompt": d.prompt,
+                "run": d.run,
+                "token": d.token,
+                "margin": d.margin,
+                "max_difference": d.max_difference,
+                "class": d.kind,
+                "why": d.why,
+            }
+            for d in audit.divergences
+        ],
+        "by_workload": {name: _figures(part) for name, part in measured.by_workload.items()},
+        "effective": dict(report.effective.get(candidate.session, {})),
+    }
+
+
+def _figures(measured: Measured) -> Json:
+    f, counts = measured.figures, measured.figures.counts
+    baseline = measured.candidate.is_baseline
+    return {
+        "runs": f.runs,
+        "tokens": f.tokens,
+        "decode_tps": f.decode_tps,
+        "speedup": 1.0 if baseline and f.decode_tps else measured.decode.speedup,
+        "speedup_ci": _listed(measured.decode.interval),
+        "speedup_method": measured.decode.method,
+        "pairs": measured.decode.pairs,
+        "end_to_end_speedup": 1.0 if baseline and f.decode_tps else measured.end_to_end.speedup,
+        "end_to_end_speedup_ci": _listed(measured.end_to_end.interval),
+        "accept_length": counts.accept_length,
+        "accept_length_drafted": counts.accept_length_drafted,
+        "draft_coverage": counts.draft_coverage,
+        "acceptance_rate": counts.acceptance_rate,
+        "reach_rate": counts.reach_rate,
+        "conditional_rate": counts.conditional_rate,
+        "counts": asdict(counts),
+        "ttft_ms": f.ttft_ms,
+        "drafter_prefill_ms": f.drafter_prefill_ms,
+        "prefill_tps": f.prefill_tps,
+        "share": f.share,
+        "overhead_us_per_step": f.overhead_us_per_step,
+        "beta": counts.mean_beta,
+    }
+
+
+def _listed(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def row_record(row: Row) -> Json:
+    s, g = row.slot, row.generation
+    return {
+        "prompt": s.prompt.prompt.id,
+        "workload": s.prompt.prompt.workload,
+        "drafter": s.candidate.drafter.name,
+        "n_max": s.candidate.drafter.n_max,
+        "temperature": s.candidate.temperature,
+        "run": s.run,
+        "order": s.order,
+        "block": s.block,
+        "phase": s.phase,
+        "seed": s.seed,
+        "prompt_tokens": len(s.prompt.tokens),
+        "tokens": len(g.tokens) if g else None,
+        "target_passes": g.counts.target_calls if g else None,
+        "drafted": g.counts.drafted if g else None,
+        "accepted": g.counts.accepted if g else None,
+        "decode_tps": g.decode_tps if g else None,
+        "ttft_ms": g.times.ttft * 1e3 if g and g.tokens else None,
+        "stop": g.stop if g else None,
+        "other_load": row.conditions.other_load,
+        "clock_mhz": row.conditions.clock,
+        "flags": sorted(row.flags),
+    }
+
+
+def to_json(result: Json) -> str:
+    return json.dumps(result, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def to_csv(result: Json) -> str:
+    """The rows, one a line; flags joined by blanks, absent figures empty."""
+    out = io.StringIO()
+    names = list(result["rows"][0]) if result["rows"] else ["prompt", "workload", "drafter"]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    for row in result["rows"]:
+        writer.writerow({**row, "flags": " ".join(row["flags"])})
+    return out.getvalue()
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def check_writable(paths: Mapping[str, str]) -> None:
+    """Raise ``UsageError`` where an output file (by option) could not be written, before any time
+    is spent on measuring."""
+    seen: dict[Path, str] = {}
+    for option, name in paths.items():
+        path = Path(name).expanduser()
+        hint = f"Give {option} another path."
+        if path.is_dir():
+            raise UsageError(f"{option}: {path} is a folder, not a file.", hint)
+        if not path.parent.is_dir():
+            raise UsageError(f"{option}: the folder {path.parent} does not exist.", hint)
+        resolved = path.resolve()
+        if resolved in seen:
+            raise UsageError(f"{option} and {seen[resolved]} name the same file, {path}.", hint)
+        seen[resolved] = option
+        try:
+            if path.exists() and not path.is_file():
+                os.close(os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)))
+            elif path.exists() and not os.access(path, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+            else:
+                handle, trial = tempfile.mkstemp(prefix=".localspec-", dir=path.parent)
+                os.close(handle)
+                Path(trial).unlink()
+        except OSError as error:
+            raise UsageError(
+                f"{option}: {path} cannot be written ({error.strerror}).", hint
+            ) from None
+
+
+def write(name: str, text: str) -> None:
+    """Write a whole file or none: beside its place first, then moved there. A device or pipe is
+    written to directly."""
+    path = Path(name).expanduser()
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        path = path.resolve()  # a link is followed, not replaced
+        handle, beside = tempfile.mkstemp(prefix=".localspec-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+            Path(beside).chmod(mode)
+            Path(beside).replace(path)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise LocalspecError(
+            f"{path} could not be written ({error.strerror}).", "Is the disk full?"
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,454 @@
+"""Makes the runs of a plan: warm-up, the measured rows, repeats of doubtful ones, confirmation.
+
+Prints nothing: it tells an observer what happens, so that the command line and the TUI can show it
+in their own ways. A candidate that the drafter's checks refuse, or whose runs kill the engine, does
+not stop the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Literal, Protocol
+
+from localspec.bench.analysis import analyse, winners
+from localspec.bench.plan import (
+    Candidate,
+    Phase,
+    Plan,
+    Prepared,
+    Repeat,
+    Slot,
+    in_blocks,
+    interleaved,
+    repeats,
+    spread,
+)
+from localspec.bench.rows import Conditions, Row, flags_of, mark_disturbed, mark_faulty
+from localspec.bench.sessions import Sessions
+from localspec.engine.messages import Chunk
+from localspec.errors import EngineDied, LocalspecError
+from localspec.machine import LoadMeter, Sample
+from localspec.records import Generation
+
+State = Literal["ok", "crashed", "refused", "interrupted"]
+
+WARM_UP_TOKENS = 24
+CHUNK_SECONDS = 0.5
+"""How often a run reports while it is measured: drawing competes with the engine for cores."""
+CRASHES = 2
+"""A candidate whose runs end the engine this often is given up; once may come from outside."""
+REPEATED_SHARE = 0.25
+"""The most rows that are measured again, as a share of all."""
+QUICK_SECONDS = 60.0
+QUICK_FEWEST = 4
+
+
+class Meter(Protocol):
+    """``machine.LoadMeter``: what happened since the last sample."""
+
+    def sample(self) -> Sample: ...
+
+
+class Watch:
+    """Conditions over one run: other load averaged over time, the clock over readings made while
+    the engine works (an idle processor's clock says nothing)."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._last = time.monotonic()
+        self._loads: list[tuple[float, float]] = []
+        self._clocks: list[float] = []
+
+    def look(self, *, working: bool = True) -> None:
+        sample, now = self._meter.sample(), time.monotonic()
+        if sample.other_load is not None:
+            self._loads.append((now - self._last, sample.other_load))
+        if sample.clock and working:
+            self._clocks.append(sample.clock)
+        self._last = now
+
+    def conditions(self) -> Conditions:
+        self.look(working=False)
+        seconds = sum(s for s, _ in self._loads)
+        load = sum(s * x for s, x in self._loads) / seconds if seconds > 0 else None
+        return Conditions(load, fmean(self._clocks) if self._clocks else None)
+
+
+@dataclass
+class Status:
+    """How a candidate fared so far."""
+
+    state: State = "ok"
+    reason: str | None = None
+    crashes: int = 0
+    given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WarmingUp:
+    session: str
+    number: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """The measurement starts: ``rows`` runs, about ``seconds``, on so many prompts."""
+
+    phase: Phase
+    rows: int
+    prompts: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run goes on. ``tps`` is of the tokens since the last event, in engine time."""
+
+    slot: Slot
+    done: int
+    total: int
+    tokens: int
+    tps: float | None
+    eta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run ended."""
+
+    row: Row
+    done: int
+    total: int
+    eta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for the person."""
+
+    text: str
+
+
+Event = WarmingUp | Starting | Running | Ran | Notice
+Observer = Callable[[Event], None]
+
+
+@dataclass
+class Measurement:
+    """What was measured. ``prompts`` are those really used (``--quick`` takes fewer)."""
+
+    plan: Plan
+    rows: list[Row] = field(default_factory=list)
+    status: dict[str, Status] = field(default_factory=dict)
+    interrupted: bool = False
+    together: bool = True
+    confirmed: bool = False
+
+
+class Runner:
+    def __init__(
+        self,
+        plan: Plan,
+        sessions: Sessions,
+        tell: Observer,
+        meter: Callable[[Iterable[int]], Meter] = LoadMeter,
+    ) -> None:
+        self._plan = plan
+        self._sessions = sessions
+        self._meter = meter
+        self._tell = tell
+        self._rows: list[Row] = []
+        self._status = {c.key: Status() for c in plan.candidates}
+        self._seconds: dict[str, list[float]] = {}
+        self._expected: dict[str, float] = {}
+        self._began = 0.0
+
+    def run(self) -> Measurement:
+        """Measure. Raises only when the baseline cannot be run at all."""
+        self._began = time.monotonic()
+        interrupted = confirmed = False
+        try:
+            self._warm_up()
+            self._choose_prompts()
+            self._do(self._schedule("main", self._plan.candidates))
+            self._repeat_unsound()
+            confirmed = self._confirm()
+        except KeyboardInterrupt:
+            interrupted = True
+            self._cut_short("stopped by the user")
+        except LocalspecError as error:  # a new engine could not be started
+            if not self._rows:
+                raise
+            self._tell(Notice(str(error)))
+            self._cut_short(error.message)
+        if self._baseline_lost():
+            self._cut_short("there is no baseline to compare it with")
+        return Measurement(
+            self._plan,
+            mark_faulty(self._rows),
+            self._status,
+            interrupted,
+            self._sessions.together,
+            confirmed,
+        )
+
+    # ---- phases -------------------------------------------------------------------------------
+
+    def _warm_up(self) -> None:
+        """One short generation per context. Gives the speeds that the estimate is made from."""
+        members: dict[str, list[Candidate]] = {}
+        for c in self._plan.candidates:
+            members.setdefault(c.session, []).append(c)
+        prompt = min(self._plan.prompts, key=lambda p: len(p.tokens))
+        tokens = min(WARM_UP_TOKENS, self._plan.max_tokens)
+        for number, (session, candidates) in enumerate(members.items(), 1):
+            self._tell(WarmingUp(session, number, len(members)))
+            one = candidates[0]
+            generation = None
+            while generation is None and not self._status[one.key].given_up:
+                try:
+                    self._sessions.use(session, one.drafter)
+                    generation = self._generate(one, prompt, self._plan.sampler.seed, tokens)
+                except EngineDied as error:
+                    self._crashed(candidates, error)
+                except LocalspecError as error:
+                    if one.is_baseline:
+                        raise
+                    self._refused(candidates, error)
+            if generation is None and one.is_baseline:
+                reason = self._status[one.key].reason or ""
+                raise LocalspecError(f"The baseline cannot be run: {reason}")
+            if generation is not None:
+                seconds = self._expect(generation)
+                self._expected.update({c.key: seconds for c in candidates})
+
+    def _choose_prompts(self) -> None:
+        """``--quick``: as many prompts as fit a minute, spread over the workloads."""
+        if not self._plan.quick:
+            return
+        each = sum(self._expected.values()) * self._plan.runs
+        left = QUICK_SECONDS - (time.monotonic() - self._began)
+        count = max(QUICK_FEWEST, int(left / each) if each > 0 else len(self._plan.prompts))
+        self._plan = replace(self._plan, prompts=spread(self._plan.prompts, count))
+
+    def _schedule(self, phase: Phase, candidates: Sequence[Candidate]) -> list[Slot]:
+        usable = [c for c in candidates if not self._status[c.key].given_up]
+        arrange = interleaved if self._sessions.together else in_blocks
+        return arrange(
+            self._plan,
+            self._plan.prompts,
+            usable,
+            first_run=self._plan.runs if phase == "confirm" else 0,
+            phase=phase,
+            order=len(self._rows),
+        )
+
+    def _repeat_unsound(self) -> None:
+        """Make disturbed and crashed runs again, once, as far as the share of rows (and the minute
+        of ``--quick``) allows. A repeat takes the place of the first run only when all of it went
+        well."""
+        self._rows = mark_disturbed(self._rows)
+        unsound = [
+            r.slot
+            for r in self._rows
+            if r.flags & {"disturbed", "crashed"}
+            and not self._status[r.slot.candidate.key].given_up
+        ]
+        first = len(self._rows)
+        block = 1 + max((r.slot.block for r in self._rows), default=0)
+        slots: list[Slot] = []
+        made: dict[int, Repeat] = {}
+        for repeat in repeats(self._plan, unsound):
+            more = repeat.slots(self._plan, first + len(slots), block + len(made))
+            if slots and len(slots) + len(more) > REPEATED_SHARE * first:
+                break
+            if self._plan.quick and self._elapsed() + self._estimate(slots + more) > QUICK_SECONDS:
+                break
+            made[block + len(made)] = repeat
+            slots += more
+        if slots:
+            self._do(slots)
+        for number, repeat in made.items():
+            self._settle(repeat, number)
+
+    def _settle(self, repeat: Repeat, block: int) -> None:
+        """Decide which of the first and the repeated runs count."""
+        again = [r for r in self._rows if r.slot.phase == "repeat" and r.slot.block == block]
+        went_well = bool(again) and all(r.generation for r in again)
+        for i, row in enumerate(self._rows):
+            s = row.slot
+            if s.phase == "repeat" and s.block == block:
+                if not went_well:
+                    self._rows[i] = row.flagged("replaced")
+                elif s.candidate not in repeat.candidates:
+                    self._rows[i] = row.flagged("pairing")
+            elif (
+                went_well
+                and s.phase == "main"
+                and s.candidate in repeat.candidates
+                and (s.prompt, s.run) == (repeat.prompt, repeat.run)
+            ):
+                self._rows[i] = row.flagged("replaced")
+
+    def _confirm(self) -> bool:
+        """Measure the winner of each temperature again, against the baseline, on runs that were not
+        used to choose it. With a single candidate nothing was chosen."""
+        best = winners(analyse(self._plan, self._rows))
+        drafted = {c.session for c in self._plan.candidates if not c.is_baseline}
+        if self._plan.quick or not best or len(drafted) < 2:
+            return False
+        pairs = [c for m in best for c in (self._plan.baseline_of(m.candidate), m.candidate)]
+        self._do(self._schedule("confirm", pairs))
+        return True
+
+    # ---- runs ---------------------------------------------------------------------------------
+
+    def _do(self, slots: Sequence[Slot]) -> None:
+        if not slots:
+            return
+        prompts = len({s.prompt for s in slots})
+        self._tell(Starting(slots[0].phase, len(slots), prompts, self._estimate(slots)))
+        for done, slot in enumerate(slots):
+            if self._baseline_lost():
+                return
+            if self._status[slot.candidate.key].given_up:
+                continue
+            self._one(slot, done, len(slots), slots[done + 1 :])
+
+    def _one(self, slot: Slot, done: int, total: int, rest: Sequence[Slot]) -> None:
+        """Make one run and keep its row. An interrupted run is kept too, marked."""
+        candidate = slot.candidate
+        began = time.monotonic()
+        watch: Watch | None = None
+
+        def progress(tokens: int, tps: float | None) -> None:
+            if watch is not None:
+                watch.look()
+            gone = time.monotonic() - began
+            eta = max(0.0, self._estimate([slot]) - gone) + self._estimate(rest)
+            self._tell(Running(slot, done, total, tokens, tps, eta))
+
+        try:
+            self._sessions.use(candidate.session, candidate.drafter)
+            began = time.monotonic()
+            progress(0, None)
+            watch = Watch(self._meter((self._sessions.engine.pid,)))
+            generation = self._generate(
+                candidate, slot.prompt, slot.seed, self._plan.max_tokens, progress
+            )
+            conditions = watch.conditions()
+        except EngineDied as error:
+            self._keep(Row(slot, None, frozenset({"crashed"})), done, total, rest)
+            self._crashed([candidate], error)
+            return
+        except LocalspecError as error:
+            self._refused([candidate], error)
+            return
+        self._seconds.setdefault(candidate.key, []).append(time.monotonic() - began)
+        self._keep(Row(slot, generation, flags_of(generation), conditions), done, total, rest)
+        if generation.stop == "cancelled":
+            raise KeyboardInterrupt
+
+    def _generate(
+        self,
+        candidate: Candidate,
+        prompt: Prepared,
+        seed: int,
+        max_tokens: int,
+        progress: Callable[[int, float | None], None] | None = None,
+    ) -> Generation:
+        """One clean run: cleared memory, nothing reused. Ctrl-C ends it as "cancelled"."""
+        stream = self._sessions.engine.stream(
+            candidate.session,
+            prompt.tokens,
+            sampler=self._plan.sampler_of(candidate, seed),
+            max_tokens=max_tokens,
+            stop=prompt.stop,
+            ignore_eos=self._plan.ignore_eos,
+            reuse=False,
+            record=True,
+            interval=CHUNK_SECONDS,
+        )
+        tokens = 0
+        try:
+            for event in stream:
+                if isinstance(event, Chunk) and event.steps and progress is not None:
+                    new = sum(step.tokens for step in event.steps)
+                    seconds = sum(step.t_step for step in event.steps)
+                    tokens += new
+                    progress(tokens, new / seconds if seconds > 0 else None)
+        except KeyboardInterrupt:
+            stream.cancel()
+            for _ in stream:
+                pass
+            if progress is None:
+                raise
+            return replace(stream.result, stop="cancelled")
+        return stream.result
+
+    def _keep(self, row: Row, done: int, total: int, rest: Sequence[Slot]) -> None:
+        self._rows.append(row)
+        self._tell(Ran(row, done + 1, total, self._estimate(rest)))
+
+    # ---- trouble ------------------------------------------------------------------------------
+
+    def _crashed(self, candidates: Sequence[Candidate], error: EngineDied) -> None:
+        for candidate in candidates:
+            status = self._status[candidate.key]
+            status.state = "crashed"
+            status.reason = error.message
+            status.crashes += 1
+            status.given_up = status.crashes >= CRASHES
+        which = candidates[0]
+        then = "It is given up." if self._status[which.key].given_up else "It is tried again."
+        self._tell(Notice(f"{which.key}: {error.message} {then}"))
+        self._sessions.restart()
+
+    def _refused(self, candidates: Sequence[Candidate], error: LocalspecError) -> None:
+        for candidate in candidates:
+            status = self._status[candidate.key]
+            status.state, status.reason, status.given_up = "refused", error.message, True
+        self._tell(Notice(f"{candidates[0].key}: {error}"))
+
+    def _cut_short(self, reason: str) -> None:
+        for candidate in self._plan.candidates:
+            status = self._status[candidate.key]
+            if status.state == "ok" and not self._complete(candidate):
+                status.state, status.reason = "interrupted", reason
+
+    def _baseline_lost(self) -> bool:
+        return all(self._status[b.key].given_up for b in self._plan.baselines)
+
+    def _complete(self, candidate: Candidate) -> bool:
+        made = {
+            (r.slot.prompt, r.slot.run)
+            for r in self._rows
+            if r.slot.candidate == candidate and r.counts_for_figures
+        }
+        return len(made) == len(self._plan.prompts) * self._plan.runs
+
+    # ---- time ---------------------------------------------------------------------------------
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _expect(self, warm: Generation) -> float:
+        """Seconds a run of this plan takes, from the speeds of a warm-up run, at full length."""
+        prompt = sum(len(p.tokens) for p in self._plan.prompts) / len(self._plan.prompts)
+        prefill = prompt / warm.prefill_tps if warm.prefill_tps else warm.times.ttft
+        tps = warm.decode_tps
+        decode = self._plan.max_tokens / tps if tps else warm.times.end_to_end
+        return prefill + decode
+
+    def _estimate(self, slots: Sequence[Slot]) -> float:
+        """Seconds that slots take, from measured runs of their candidates as soon as there are."""
+        total = 0.0
+        for slot in slots:
+            seen = self._seconds.get(slot.candidate.key)
+            key = slot.candidate.key
+            total += sum(seen) / len(seen) if seen else self._expected.get(key, 0.0)
+        return total

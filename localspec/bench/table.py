@@ -1,0 +1,429 @@
+"""A result (report.result) in words and tables: for the terminal, for Markdown.
+
+Everything is made from the result's own names, so that a stored result shows as a fresh one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+Json = dict[str, Any]
+NA = "n/a"
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Characters that an old terminal may lack."""
+
+    up: str = "▲"
+    down: str = "▼"
+    yes: str = "✓"
+
+
+UNICODE = Signs()
+ASCII = Signs("^", "v", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``wraps``: words that may take several lines; numbers never do. ``part`` 1 is what a person
+    asks first, 2 is why; a narrow terminal shows the parts below each other."""
+
+    title: str
+    cell: Callable[[Json, Signs], str]
+    part: int
+    wraps: bool = False
+    right: bool = True
+
+
+# ---- cells ------------------------------------------------------------------------------------
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return NA if value is None else f"{value:.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    return NA if value is None else f"{value:.0%}"
+
+
+def label(candidate: Json) -> str:
+    return "baseline" if candidate["method"] == "none" else str(candidate["drafter"])
+
+
+def speedup(candidate: Json, prefix: str = "speedup") -> str:
+    """1.12x [1.05, 1.19]"""
+    value, interval = candidate[prefix], candidate[f"{prefix}_ci"]
+    if value is None:
+        return NA
+    if interval is None:
+        return f"{value:.2f}x"
+    return f"{value:.2f}x [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def verdict(candidate: Json, signs: Signs) -> str:
+    if candidate["status"] in ("refused", "interrupted"):
+        return str(candidate["status"])
+    word = candidate["verdict"]
+    if word == "baseline":
+        word = ""
+    elif word is None:
+        word = "no verdict" if candidate["speedup"] is not None else NA
+    elif word in ("faster", "slower"):
+        word = f"{word} {signs.up if word == 'faster' else signs.down}"
+    return f"{word} (crashed)".strip() if candidate["status"] == "crashed" else str(word)
+
+
+def output(candidate: Json, signs: Signs) -> str:
+    """Is the output the baseline's?"""
+    if candidate["verdict"] == "baseline":
+        return ""
+    found, compared = candidate["divergences"], candidate["compared"]
+    if candidate["identical"] is None:
+        return "not comparable" if candidate["runs"] else NA
+    if candidate["identical"]:
+        return f"{signs.yes} {compared}/{compared}"
+    counts = {
+        "MISMATCH": sum(d["class"] == "MISMATCH" for d in found),
+        "near tie": sum(d["class"] == "near tie" for d in found),
+        "not classed": sum(d["class"] is None for d in found),
+    }
+    words = {"near tie": "near ties", "MISMATCH": "MISMATCHES"}
+    return ", ".join(
+        f"{n} {words.get(kind, kind) if n > 1 else kind}" for kind, n in counts.items() if n
+    )
+
+
+def reach(candidate: Json) -> str:
+    return " ".join(f"{100 * r:.0f}" for r in candidate["reach_rate"]) or "-"
+
+
+def shares(candidate: Json) -> str:
+    share = candidate["share"]
+    if share is None:
+        return NA
+    rest = share["rollback"] + share["overhead"]
+    return "/".join(f"{100 * x:.0f}" for x in (share["draft"], share["verify"], rest))
+
+
+def _drafted(show: Callable[[Json], str]) -> Callable[[Json, Signs], str]:
+    """A cell that says nothing about a baseline."""
+    return lambda c, _: "-" if c["method"] == "none" else show(c)
+
+
+DRAFTER = Column("drafter", lambda c, _: label(c), 0, wraps=True, right=False)
+N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", 0)
+TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", 0)
+COLUMNS = (
+    Column("tok/s", lambda c, _: number(c["decode_tps"], 1), 1),
+    Column("speedup [95 %]", lambda c, _: speedup(c), 1, right=False),
+    Column("verdict", verdict, 1, wraps=True, right=False),
+    Column("output", output, 1, wraps=True, right=False),
+    Column("accept length", lambda c, _: number(c["accept_length"]), 2, wraps=True),
+    Column("draft coverage", _drafted(lambda c: percent(c["draft_coverage"])), 2, wraps=True),
+    Column("acceptance rate", _drafted(lambda c: percent(c["acceptance_rate"])), 2, wraps=True),
+    Column("reach % by position", _drafted(reach), 2, wraps=True, right=False),
+    Column("TTFT ms", lambda c, _: number(c["ttft_ms"], 0), 2, wraps=True),
+    Column("draft/verify/ overhead %", lambda c, _: shares(c), 2, wraps=True),
+)
+
+
+def columns(result: Json) -> tuple[Column, ...]:
+    several = len({c["temperature"] for c in result["candidates"]}) > 1
+    return (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()), *COLUMNS)
+
+
+# ---- the terminal -----------------------------------------------------------------------------
+
+
+def render(result: Json, console: Console) -> RenderableType:
+    """The tables as wide as the console allows, without ever cutting a number."""
+    signs = ASCII if console.options.ascii_only else UNICODE
+    chosen = columns(result)
+    whole = _table(result, chosen, signs)
+    if Measurement.get(console, console.options, whole).maximum <= console.width:
+        tables = [whole]
+    else:
+        tables = [
+            _table(result, [c for c in chosen if c.part in (0, part)], signs) for part in (1, 2)
+        ]
+    parts: list[RenderableType] = [Text(heading(result), style="bold"), *tables]
+    if (by_workload := _by_workload(result, signs)) is not None:
+        parts.append(by_workload)
+    for line in alarms(result):
+        parts.append(Text(line, style="bold red"))
+    parts += [Text(line, style="dim") for line in notes(result)]
+    parts += [Text(line, style="bold") for line in conclusions(result)]
+    return Group(*parts)
+
+
+def _table(result: Json, chosen: Sequence[Column], signs: Signs) -> Table:
+    table = _new_table()
+    for column in chosen:
+        _add_column(table, column)
+    for c in result["candidates"]:
+        style = "bold" if c["verdict"] == "faster" else None
+        table.add_row(*(column.cell(c, signs) for column in chosen), style=style)
+    return table
+
+
+def _new_table(title: str | None = None) -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title=title,
+        title_justify="left",
+        show_edge=False,
+    )
+
+
+def _add_column(table: Table, column: Column) -> None:
+    table.add_column(
+        column.title.replace(" ", "\n") if column.part == 2 else column.title,
+        justify="right" if column.right else "left",
+        no_wrap=not column.wraps,
+        overflow="fold",
+    )
+
+
+def _by_workload(result: Json, signs: Signs) -> Table | None:
+    names = [w["name"] for w in result["workloads"]]
+    if len(names) < 2:
+        return None
+    table = _new_table("By workload")
+    head = columns(result)[: -len(COLUMNS)]
+    for column in head:
+        _add_column(table, column)
+    for name in names:
+        table.add_column(f"{name}\ntok/s", justify="right", no_wrap=True)
+        table.add_column("\nspeedup [95 %]", no_wrap=True)
+        table.add_column("accept\nlength", justify="right", no_wrap=True)
+    for c in result["candidates"]:
+        cells = [column.cell(c, signs) for column in head]
+        for name in names:
+            part = c["by_workload"].get(name)
+            if part is None:
+                cells += [NA] * 3
+            else:
+                cells += [
+                    number(part["decode_tps"], 1),
+                    speedup(part),
+                    number(part["accept_length"]),
+                ]
+        table.add_row(*cells)
+    return table
+
+
+# ---- sentences --------------------------------------------------------------------------------
+
+
+def heading(result: Json) -> str:
+    s, prompts = result["settings"], sum(w["prompts"] for w in result["workloads"])
+    workloads = ", ".join(w["name"] for w in result["workloads"])
+    runs = f", {s['runs']} runs" if s["runs"] > 1 else ""
+    temperatures = sorted({c["temperature"] for c in result["candidates"]})
+    how = (
+        "greedy"
+        if temperatures == [0]
+        else "temperature " + ", ".join(f"{t:g}" for t in temperatures)
+    )
+    target = result["target"]
+    plural = "s" if prompts != 1 else ""
+    return (
+        f"{target['name']} ({target['arch']}, {target['quant']}): {prompts} prompt{plural} of "
+        f"{workloads}{runs}, up to {s['max_tokens']} tokens, {how}, context {s.get('n_ctx', NA)}, "
+        f"{s.get('threads', NA)} threads"
+    )
+
+
+def alarms(result: Json) -> list[str]:
+    """What must not be overlooked."""
+    lines = []
+    for c in result["candidates"]:
+        wrong = [d for d in c["divergences"] if d["class"] == "MISMATCH"]
+        if wrong:
+            d = wrong[0]
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            lines.append(
+                f"MISMATCH: {name(c)} gives another output than the baseline, first at token "
+                f"{d['token']} of {d['workload']}/{d['prompt']}{more} ({d['why']}). Its speed "
+                "means nothing until this is explained."
+            )
+        if c["status"] in ("crashed", "refused"):
+            lines.append(f"{name(c)} {c['status']}: {c['reason']}")
+    faulty = _flagged(result, "faulty")
+    if faulty:
+        lines.append(
+            f"FAULTY: {len(faulty)} greedy repetitions gave other tokens than the first run: "
+            + ", ".join(faulty[:5])
+        )
+    return lines
+
+
+FLAG_NOTES = {
+    "short": "have fewer than 32 tokens, too few for a steady speed",
+    "repeats": "end in a loop, which inflates the accept length",
+    "context": "ended because the context was full",
+    "disturbed": "ran while other load or the clock was unlike the rest",
+    "replaced": "were measured again and are in no figure",
+    "crashed": "ended with the engine's death",
+    "cancelled": "were cut by the user and are in no figure",
+}
+
+
+def notes(result: Json) -> list[str]:
+    """Footnotes: what the columns mean and which rows are doubtful."""
+    lines = []
+    if len(result["candidates"]) > 1:
+        lines.append(
+            "speedup: geometric mean of paired ratios to the baseline's decode tok/s of the same "
+            "prompt; verdicts are corrected for the number of candidates (Holm)."
+        )
+    methods = {c["speedup_method"] for c in result["candidates"]} - {None}
+    if any("this prompt only" in m for m in methods):
+        lines.append("The interval is over runs of one prompt: it speaks for this prompt only.")
+    for c in result["candidates"]:
+        if c["confirmed"] and c["chosen_at"]:
+            lines.append(
+                f"{name(c)}: the speedup shown was measured again, on runs not used to choose it "
+                f"(when chosen: {speedup(c['chosen_at'])})."
+            )
+        ties = [d for d in c["divergences"] if d["class"] == "near tie"]
+        if ties:
+            d = ties[0]
+            lines.append(
+                f"{name(c)}: {len(ties)} of {c['compared']} outputs part from the baseline's at a "
+                f"near tie (first: {d['workload']}/{d['prompt']} at token {d['token']}, margin "
+                f"{number(d['margin'], 3)}): rounding, not an error."
+            )
+        unclassed = [d for d in c["divergences"] if d["class"] is None]
+        if unclassed:
+            lines.append(
+                f"{name(c)}: {len(unclassed)} differences not classed: {unclassed[0]['why']}."
+            )
+    total = len(result["rows"])
+    for flag, meaning in FLAG_NOTES.items():
+        rows = _flagged(result, flag)
+        if rows:
+            few = ", ".join(rows[:3]) + (", ..." if len(rows) > 3 else "")
+            lines.append(f"{flag}: {len(rows)} of {total} runs {meaning} ({few}).")
+    if result["settings"].get("order") == "blocks":
+        lines.append(
+            "The contexts do not fit into memory together: measured in blocks baseline, candidate, "
+            "candidate, baseline instead of prompt by prompt."
+        )
+    lines += [f"{s['workload']}/{s['prompt']} {s['reason']}." for s in result["skipped"]]
+    return lines
+
+
+def conclusions(result: Json) -> list[str]:
+    """The answer, in one sentence per temperature."""
+    if result["status"] == "interrupted":
+        lines = ["Stopped before the end: the figures are of the runs that were finished."]
+    else:
+        lines = []
+    temperatures = list(dict.fromkeys(c["temperature"] for c in result["candidates"]))
+    for temperature in temperatures:
+        members = [c for c in result["candidates"] if c["temperature"] == temperature]
+        sentence = _conclusion(members, result["settings"]["quick"])
+        lines.append(
+            f"Temperature {temperature:g}: {sentence}" if len(temperatures) > 1 else sentence
+        )
+    return lines
+
+
+def _conclusion(members: Sequence[Json], quick: bool) -> str:
+    baseline = next(c for c in members if c["method"] == "none")
+    others = [c for c in members if c["method"] != "none"]
+    plain = f"{number(baseline['decode_tps'], 1)} tok/s"
+    if baseline["decode_tps"] is None:
+        return "Nothing could be measured: no run gave two tokens or more."
+    if not others:
+        return f"The baseline runs at {plain}; no drafter was measured."
+    judged = [c for c in others if c["verdict"] is not None]
+    if not judged:
+        return "Too few runs for a verdict: give three prompts or more, or --runs 5 for one prompt."
+    faster = [c for c in judged if c["verdict"] == "faster"]
+    fallen = [c for c in judged if c["confirmed"] and c["verdict"] != "faster"]
+    if faster:
+        best = max(faster, key=lambda c: (c["confirmed"], c["speedup"]))
+        said = f"{name(best)} is {speedup(best)} of the baseline's {plain}"
+        if best["confirmed"]:
+            return f"{said}, measured again on runs not used to choose it."
+        if len(others) > 1:
+            more = " Without --quick the winner is measured again." if quick else ""
+            return f"{said}; chosen and measured on the same runs, so rather too good.{more}"
+        return f"{said}."
+    if fallen:
+        return (
+            f"{name(fallen[0])} looked faster ({speedup(fallen[0]['chosen_at'])}) but was not when "
+            f"measured again ({speedup(fallen[0])}): no drafter is shown to be faster than the "
+            f"baseline ({plain})."
+        )
+    if all(c["verdict"] == "slower" for c in judged):
+        return f"Every drafter measured is slower here: use the baseline ({plain})."
+    return f"No drafter is shown to be faster here: the baseline ({plain}) is the one to use."
+
+
+def name(candidate: Json) -> str:
+    """ "draft-model n=3"."""
+    n = f" n={candidate['n_max']}" if candidate["n_max"] else ""
+    return label(candidate) + n
+
+
+def _flagged(result: Json, flag: str) -> list[str]:
+    """The rows with this flag, in words."""
+
+    def words(row: Json) -> str:
+        who = f"{row['drafter']} n={row['n_max']}" if row["n_max"] else "baseline"
+        return f"{who} on {row['prompt']}"
+
+    return [words(row) for row in result["rows"] if flag in row["flags"]]
+
+
+# ---- Markdown ---------------------------------------------------------------------------------
+
+
+def to_markdown(result: Json) -> str:
+    chosen = columns(result)
+    lines = [
+        f"## {heading(result)}",
+        "",
+        "| " + " | ".join(c.title for c in chosen) + " |",
+        "|" + "|".join("---:" if c.right else "---" for c in chosen) + "|",
+    ]
+    for candidate in result["candidates"]:
+        lines.append(_markdown_row([c.cell(candidate, UNICODE) for c in chosen]))
+    names = [w["name"] for w in result["workloads"]]
+    if len(names) > 1:
+        lines += ["", "| workload | drafter | n | tok/s | speedup [95 %] | accept length |"]
+        lines.append("|---|---|---:|---:|---|---:|")
+        for workload in names:
+            for c in result["candidates"]:
+                part = c["by_workload"][workload]
+                figures = (number(part["decode_tps"], 1), speedup(part))
+                al = number(part["accept_length"])
+                row = (workload, label(c), N_MAX.cell(c, UNICODE), *figures, al)
+                lines.append(_markdown_row(row))
+    for group in (alarms(result), notes(result), conclusions(result)):
+        lines += ["", *(f"- {line}" for line in group)] if group else []
+    machine, build = result["machine"], result["build"]
+    lines += [
+        "",
+        f"localspec {result['localspec']}, llama.cpp {build['llama_cpp']} "
+        f"(llama-cpp-python {build['llama_cpp_python']}), {machine.get('cpu') or 'unknown CPU'}, "
+        f"{result['created']}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
