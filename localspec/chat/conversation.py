@@ -8,7 +8,7 @@ the longest known beginning replaced by the very ids that were used for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,12 +38,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the engine is to continue. ``text`` is what the template rendered."""
+    """What the engine is to continue. ``text`` is what the template rendered, ``dropped`` how many
+    turns were dropped from the context to make room for this one."""
 
     text: str
     ids: tuple[int, ...]
     stop: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    dropped: int = 0
 
 
 @dataclass
@@ -82,12 +84,15 @@ class Conversation:
         """Remove the last question (it got no answer) and return it."""
         return self.messages.pop().content
 
-    def drop_answer(self) -> bool:
-        """Remove the last answer, so that it can be generated again. False if there is none."""
+    def drop_answer(self) -> Message | None:
+        """Remove and return the last answer, so that another one can be generated."""
         if not self.messages or self.messages[-1].role != "assistant":
-            return False
-        self.messages.pop()
-        return True
+            return None
+        return self.messages.pop()
+
+    def put_back(self, answer: Message) -> None:
+        """Undo ``drop_answer``."""
+        self.messages.append(answer)
 
     def reset(self) -> None:
         """Forget all turns; the system message stays."""
@@ -112,11 +117,9 @@ class Conversation:
                 self.first += 2
                 dropped += 1
                 prompt = self._render(tokenize)
-            turns = "turn was" if dropped == 1 else f"{dropped} turns were"
-            notice = f"The oldest {turns} dropped from the context of {n_ctx} tokens to make room."
-            prompt = Prompt(prompt.text, prompt.ids, prompt.stop, (notice, *prompt.notices))
+            prompt = replace(prompt, dropped=dropped)
         if len(prompt.ids) >= n_ctx:
-            raise ContextTooSmall(len(prompt.ids), n_ctx)
+            raise ContextTooSmall.of(len(prompt.ids), n_ctx)
         return prompt
 
     def _render(self, tokenize: Tokenize) -> Prompt:

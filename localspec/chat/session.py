@@ -110,6 +110,7 @@ class ChatSession:
         self._engine: Engine | None = None
         self._session: str | None = None
         self._opened = 0
+        self._again = 0
         self._notices: list[str] = []
         self._told: set[str] = set()
         self._speculating = self.drafter
@@ -167,8 +168,8 @@ class ChatSession:
     def sampler(self) -> SamplerSettings:
         return choose_sampler(self.options, self.target, self.model)
 
-    def notice(self, text: str) -> None:
-        """Keep a sentence for the person; the same sentence is said once in a chat."""
+    def _tell_once(self, text: str) -> None:
+        """Keep a sentence for the person that need not be said twice in a chat."""
         if text not in self._told:
             self._told.add(text)
             self._notices.append(text)
@@ -179,21 +180,25 @@ class ChatSession:
 
     # ---- answers ------------------------------------------------------------------------
 
+    def start(self) -> None:
+        """Start the engine, load the model and open the session, as far as that is not done."""
+        self._open(self._chat_context())
+
     def ask(self, text: str) -> Answer:
         """Add a question and answer it."""
-        self._open(self._chat_context())
+        self.start()
+        self._again = 0
         self.conversation.ask(text)
-        return self._answer(self._seed(0))
+        return self._answer(self._seed(), self._take_back)
 
     def regenerate(self) -> Answer:
         """Answer the last question again, with another seed."""
-        self._open(self._chat_context())
-        if not self.conversation.drop_answer():
+        self.start()
+        old = self.conversation.drop_answer()
+        if old is None:
             raise UsageError("There is no answer to generate again.", "Ask something first.")
         self._again += 1
-        return self._answer(self._seed(self._again))
-
-    _again = 0
+        return self._answer(self._seed(), lambda: self.conversation.put_back(old))
 
     def complete(self, prompt: str) -> Answer:
         """One completion for ``run``: ``prompt`` is a question, or raw text with --raw.
@@ -208,22 +213,30 @@ class ChatSession:
             ready = self.conversation.prompt(self._tokenize, 2**31, 0)
         self._open(self._run_context(len(ready.ids)))
         if len(ready.ids) >= self.n_ctx:
-            raise ContextTooSmall(len(ready.ids), self.n_ctx)
-        return self._stream(ready, self._seed(0), keep=not self.options.raw)
+            raise ContextTooSmall.of(len(ready.ids), self.n_ctx)
+        return self._stream(ready, self._seed(), None if self.options.raw else self._take_back)
 
-    def _answer(self, seed: int) -> Answer:
+    def _answer(self, seed: int, undo: Callable[[], None]) -> Answer:
         reserve = min(self.options.max_tokens or self.n_ctx // 4, self.n_ctx // 4)
         try:
             prompt = self.conversation.prompt(self._tokenize, self.n_ctx, reserve)
-        except LocalspecError as error:
-            self.conversation.take_back()
+            if prompt.dropped:
+                turns = "turn was" if prompt.dropped == 1 else f"{prompt.dropped} turns were"
+                self._notices.append(
+                    f"The oldest {turns} dropped from the context of {self.n_ctx} tokens."
+                )
+            return self._stream(prompt, seed, undo)
+        except BaseException as error:
+            undo()
             self._forget_if_dead(error)
             raise
-        return self._stream(prompt, seed, keep=True)
 
-    def _stream(self, prompt: Prompt, seed: int, *, keep: bool) -> Answer:
+    def _take_back(self) -> None:
+        self.conversation.take_back()
+
+    def _stream(self, prompt: Prompt, seed: int, undo: Callable[[], None] | None) -> Answer:
         for text in prompt.notices:
-            self.notice(text)
+            self._tell_once(text)
         assert self._session is not None
         stream = self.engine.stream(
             self._session,
@@ -235,11 +248,11 @@ class ChatSession:
             reuse=True,
         )
         self.last_seed = seed
-        return Answer(self, stream, prompt, keep)
+        return Answer(self, stream, prompt, undo)
 
-    def _seed(self, again: int) -> int:
+    def _seed(self) -> int:
         if "seed" in self.options.engine.sampler:
-            return self.sampler.seed + again
+            return self.sampler.seed + self._again
         return secrets.randbelow(2**31)
 
     def _tokenize(self, segments: tuple[str, ...], bos: bool) -> tuple[int, ...]:
@@ -336,14 +349,14 @@ class ChatSession:
             if self.options.drafter != "auto" or copy_from is not None:
                 raise
             # Nobody asked for this drafter by name: go on without it and say why.
-            self.notice(f"Speculation is off: {error}")
+            self._tell_once(f"Speculation is off: {error}")
             self.drafter = DrafterSettings()
             opened = engine.open(name, self.drafter, context, copy_from)
         self._session = name
         self.settings = dict(opened.settings)
         self.n_ctx = int(opened.settings.get("n_ctx", n_ctx))
         for note in opened.notes:
-            self.notice(note)
+            self._tell_once(note)
 
     # ---- the rest -----------------------------------------------------------------------
 
@@ -366,23 +379,28 @@ class ChatSession:
         run = answer.stream.result
         self.last = run
         self.totals = self.totals.add(run)
-        if not answer.keep:
+        if answer.undo is None:
             return
-        if run.tokens:
+        if run.text:
             self.conversation.answered(answer.prompt, run)
+            return
+        answer.undo()
+        if run.stop == "cancelled":
+            why = "The answer was stopped before its first token"
         else:
-            self.conversation.take_back()
+            why = "The model gave an empty answer"
+        self._notices.append(f"{why}; the conversation is as before the question.")
 
     def _broke(self, answer: Answer, error: LocalspecError) -> None:
         self._forget_if_dead(error)
-        if not answer.keep:
+        if answer.undo is None:
             return
         if answer.text:
             self.conversation.broken_off(answer.text)
         else:
-            self.conversation.take_back()
+            answer.undo()
 
-    def _forget_if_dead(self, error: LocalspecError) -> None:
+    def _forget_if_dead(self, error: BaseException) -> None:
         if isinstance(error, EngineDied) and self._engine is not None:
             self._engine.close()
             self._engine, self._session = None, None
@@ -391,15 +409,20 @@ class ChatSession:
 class Answer(Iterator[Prefill | Chunk]):
     """The events of one answer; iterate to the end, also after ``cancel``.
 
-    A KeyboardInterrupt may come out of the iteration; it can be continued after that. ``text`` is
-    what has arrived so far. At the end the conversation holds the answer; one of which nothing was
-    generated (cancelled during prefill) is as if never asked.
+    ``text`` is what has arrived so far. At the end the conversation holds the answer, also one that
+    was cancelled or broken off; when there is no text at all, it is as if it had not been asked.
     """
 
-    def __init__(self, chat: ChatSession, stream: Stream, prompt: Prompt, keep: bool) -> None:
+    def __init__(
+        self,
+        chat: ChatSession,
+        stream: Stream,
+        prompt: Prompt,
+        undo: Callable[[], None] | None,
+    ) -> None:
         self.stream = stream
         self.prompt = prompt
-        self.keep = keep
+        self.undo = undo  # None: the answer belongs to no conversation
         self.text = ""
         self._chat = chat
         self._done = False

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -21,6 +21,7 @@ import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
+from jinja2.exceptions import SecurityError
 
 from localspec.chat.thinking import TAGS, split_thinking
 from localspec.records import ModelInfo
@@ -76,7 +77,7 @@ class _Generation(jinja2.ext.Extension):
     """transformers' ``{% generation %}`` block: marks assistant text for training; only its body
     matters here."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012  (an instance variable in the base class)
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         next(parser.stream)
@@ -107,13 +108,17 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def tick(self) -> None:
         """Called in every turn of a loop and every call of a macro."""
         if time.monotonic() > self.deadline:
-            raise jinja2.sandbox.SecurityError(f"it runs for more than {_DEADLINE:g} s")
+            raise SecurityError(f"it runs for more than {_DEADLINE:g} s")
 
     def compile_bounded(self, source: str) -> tuple[jinja2.Template, set[str]]:
         """The template with a tick in every loop and macro, and the variables it asks for."""
         tree = self.parse(source)
         variables = jinja2.meta.find_undeclared_variables(tree)
-        for node in list(tree.find_all((jinja2.nodes.For, jinja2.nodes.Macro))):
+        bodies: list[jinja2.nodes.For | jinja2.nodes.Macro] = [
+            *tree.find_all(jinja2.nodes.For),
+            *tree.find_all(jinja2.nodes.Macro),
+        ]
+        for node in bodies:
             tick = jinja2.nodes.Call(jinja2.nodes.EnvironmentAttribute("tick"), [], [], None, None)
             node.body.insert(0, jinja2.nodes.ExprStmt(tick).set_lineno(node.lineno))
         return self.from_string(tree), variables
@@ -123,12 +128,12 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     ) -> Any:
         if operator == "**":
             if not (abs(left) <= _LARGEST and abs(right) <= 64):
-                raise jinja2.sandbox.SecurityError("it computes a number that is too large")
+                raise SecurityError("it computes a number that is too large")
         else:
             for sequence, count in ((left, right), (right, left)):
                 repeated = isinstance(sequence, (str, list, tuple)) and isinstance(count, int)
                 if repeated and len(sequence) * count > _LARGEST:
-                    raise jinja2.sandbox.SecurityError("it builds a text that is too long")
+                    raise SecurityError("it builds a text that is too long")
         return super().call_binop(context, operator, left, right)
 
 
