@@ -1,0 +1,83 @@
+"""The program's entry: the version, and what becomes of every error.
+
+The commands are in commands.py; ``localspec --version`` answers before they are imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from localspec import __version__
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave the process with its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows "?"; that is no reason to end.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    if args == ["--version"]:
+        print(f"localspec {__version__}")
+        sys.exit(0)
+    sys.exit(_run(args))
+
+
+def _run(args: list[str]) -> int:
+    import typer
+
+    from localspec.errors import LocalspecError
+
+    try:
+        from localspec.commands import app
+
+        # Without standalone mode typer hands on its errors, and a command's exit code.
+        code = app(args, prog_name="localspec", standalone_mode=False)
+    except LocalspecError as error:
+        return _say(error.message, error.hint, error.exit_code)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "localspec"
+        return _say(error.format_message(), f"See `{command} --help`.", error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the last place where a bug can be reported
+        print(_report(error, args), file=sys.stderr)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str, hint: str, exit_code: int) -> int:
+    print(f"localspec: {message}", *([hint] if hint else []), sep="\n", file=sys.stderr)
+    return exit_code
+
+
+def _report(error: Exception, args: list[str]) -> str:
+    """One sentence about a bug; its traceback goes into a file."""
+    import platform
+    import time
+    import traceback
+    from pathlib import Path
+
+    import platformdirs
+
+    details = "".join(
+        [
+            f"localspec {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+            f"arguments: {args}\n\n",
+            *traceback.format_exception(error),
+        ]
+    )
+    what = f"localspec: this is a bug: {type(error).__name__}: {error}."
+    try:
+        folder = Path(platformdirs.user_log_dir("localspec", appauthor=False))
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"bug-{time.strftime('%Y%m%d-%H%M%S')}.log"
+        file.write_text(details, "utf-8", errors="replace")
+    except OSError:
+        return f"{what} Its details:\n{details}"
+    return f"{what} The details are in {file}."

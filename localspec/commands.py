@@ -1,0 +1,595 @@
+"""The commands: each parses its words into an options record, calls one function, returns its code.
+
+Bench and chat are imported inside their commands, so that help and completion stay quick.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+
+from localspec import __version__
+from localspec.errors import LocalspecError, UsageError
+from localspec.records import BenchOptions, ChatOptions, EngineOptions, LoadSettings
+
+LLAMA_CPP_PYTHON = "0.3.36"
+"""The one version whose unstable calls are known; pyproject.toml pins the same."""
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+
+app = typer.Typer(
+    name="localspec",
+    help="Which speculative decoding setup, if any, makes this model faster on this machine?",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+models = typer.Typer()
+app.add_typer(models, name="models")
+
+
+# ---- kinds of option values ------------------------------------------------------------------
+
+
+def _finite(value: float | None) -> float | None:
+    # "nan" and "inf" are floats to Python, and nan is within every range.
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
+
+
+def _words(values: list[str] | None) -> tuple[str, ...]:
+    """The items of comma lists, in order, each once. A file whose name has a comma stays whole."""
+    items: dict[str, None] = {}
+    for value in values or []:
+        parts = [value] if Path(value).is_file() else value.split(",")
+        items |= {part.strip(): None for part in parts if part.strip()}
+    if values and not items:
+        raise typer.BadParameter("the list is empty.")
+    return tuple(items)
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _numbers(
+    values: list[str] | None, kind: type[Number], low: Number, high: Number
+) -> tuple[Number, ...]:
+    """The numbers of comma lists, in order, each once."""
+    numbers: dict[Number, None] = {}
+    for word in _words(values):
+        try:
+            number = kind(word)
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:
+            what = "a whole number" if kind is int else "a number"
+            raise typer.BadParameter(f"{word!r} is not {what} from {low} to {high}.")
+        numbers[number] = None
+    return tuple(numbers)
+
+
+LONGEST_DRAFT = 512
+HIGHEST_TEMPERATURE = 100.0
+
+
+def _lengths(values: list[str] | None) -> list[str] | None:
+    _numbers(values, int, 1, LONGEST_DRAFT)
+    return values
+
+
+def _temperatures(values: list[str] | None) -> list[str] | None:
+    _numbers(values, float, 0.0, HIGHEST_TEMPERATURE)
+    return values
+
+
+def _text_of(prompt: str | None, *, exact: bool = False, files: bool = False) -> str | None:
+    """The text that a prompt option stands for: "-" is stdin, with ``files`` "@FILE" a file.
+
+    The newline that ends a file or ``echo`` is no part of a question; ``exact`` keeps it.
+    """
+    if prompt == "-":
+        if sys.stdin is None:
+            raise UsageError("There is no stdin to read the prompt from.", "Give it as a word.")
+        raw, name = sys.stdin.buffer.read(), "stdin"
+    elif files and prompt is not None and prompt.startswith("@"):
+        name = prompt[1:]
+        try:
+            raw = Path(name).expanduser().read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"The prompt file {name!r} cannot be read: {error.strerror}.",
+                "A prompt that starts with @ names a file; give other text on stdin.",
+            ) from None
+    else:
+        return prompt
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The prompt in {name} is not UTF-8 text (byte {error.start}).", "Save it as UTF-8."
+        ) from None
+    return text if exact else text.removesuffix("\n").removesuffix("\r")
+
+
+# ---- options that every command shares -------------------------------------------------------
+
+_ENGINE = "Engine"
+_SAMPLER = "Sampler"
+
+
+def _engine_options(
+    ctx: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Context size in tokens. Default: the smallest that fits the work.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads of target and drafter. Default: the physical performance cores.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    gpu_layers: Annotated[
+        int,
+        typer.Option(min=-1, help="Target layers on the GPU; -1: all.", rich_help_panel=_ENGINE),
+    ] = -1,
+    draft_gpu_layers: Annotated[
+        int,
+        typer.Option(min=-1, help="Drafter layers on the GPU; -1: all.", rich_help_panel=_ENGINE),
+    ] = -1,
+    n_cpu_moe: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Keep the experts of so many layers on the CPU.", rich_help_panel=_ENGINE
+        ),
+    ] = 0,
+    device: Annotated[
+        str, typer.Option(help="Device, by llama.cpp's name.", rich_help_panel=_ENGINE)
+    ] = "",
+    split: Annotated[
+        Literal["none", "layer", "row"],
+        typer.Option(help="How several GPUs share the target.", rich_help_panel=_ENGINE),
+    ] = "layer",
+    kv_type: Annotated[
+        KvType, typer.Option(help="KV cache type of the target.", rich_help_panel=_ENGINE)
+    ] = "f16",
+    draft_kv_type: Annotated[
+        KvType, typer.Option(help="KV cache type of the drafter.", rich_help_panel=_ENGINE)
+    ] = "f16",
+    flash_attn: Annotated[
+        Literal["auto", "on", "off"],
+        typer.Option(help="Flash attention.", rich_help_panel=_ENGINE),
+    ] = "auto",
+    mmap: Annotated[
+        bool,
+        typer.Option(
+            "--mmap/--no-mmap",
+            help="Map the model file instead of reading it into memory.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = True,
+    check_tensors: Annotated[
+        bool,
+        typer.Option(
+            "--check-tensors", help="Look for damaged weights on loading.", rich_help_panel=_ENGINE
+        ),
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(help="Keep the engine's log in this file.", rich_help_panel=_ENGINE),
+    ] = None,
+    thinking: Annotated[
+        Literal["on", "off"] | None,
+        typer.Option(help="Switch thinking where the template can.", rich_help_panel=_SAMPLER),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep the K likeliest tokens; 0: all.", rich_help_panel=_SAMPLER),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=_finite,
+            help="Keep the likeliest tokens up to this probability; 1: all.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=_finite,
+            help="Keep tokens of at least this share of the likeliest's probability; 0: all.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    repeat_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=100,
+            callback=_finite,
+            help="Penalty on tokens already seen; 1: none.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    repeat_last_n: Annotated[
+        int | None,
+        typer.Option(
+            min=-1,
+            help="Over how many last tokens; -1: the context.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    presence_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=-100,
+            max=100,
+            callback=_finite,
+            help="Taken off every token already seen.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=-100,
+            max=100,
+            callback=_finite,
+            help="Taken off per time seen.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**63 - 1,
+            help="Same seed and settings, same tokens.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+) -> EngineOptions:
+    sampler = {
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repeat_penalty": repeat_penalty,
+        "repeat_last_n": repeat_last_n,
+        "presence_penalty": presence_penalty,
+        "frequency_penalty": frequency_penalty,
+        "seed": seed,
+    }
+    return EngineOptions(
+        ctx=ctx,
+        threads=threads,
+        load=LoadSettings(
+            gpu_layers=gpu_layers,
+            draft_gpu_layers=draft_gpu_layers,
+            n_cpu_moe=n_cpu_moe,
+            device=device,
+            split=split,
+            mmap=mmap,
+            check_tensors=check_tensors,
+        ),
+        kv_type=kv_type,
+        draft_kv_type=draft_kv_type,
+        flash_attn=flash_attn,
+        sampler={name: value for name, value in sampler.items() if value is not None},
+        thinking=None if thinking is None else thinking == "on",
+        log_file=None if log_file is None else str(log_file),
+    )
+
+
+def uses_engine(command: Callable[..., int]) -> Callable[..., None]:
+    """Gives a command the shared options (as its parameter ``engine``) and its exit code an effect.
+
+    Typer reads signatures; this one is the command's, less ``engine``, with the shared ones behind.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    shared = inspect.signature(_engine_options, eval_str=True).parameters
+    everything = {name: p for name, p in own.items() if name != "engine"} | dict(shared)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        require_llama_cpp()
+        engine = _engine_options(**{name: given.pop(name) for name in shared})
+        raise typer.Exit(command(engine=engine, **given))
+
+    run.__dict__["__signature__"] = inspect.Signature(
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in everything.values()]
+    )
+    run.__annotations__ = {name: p.annotation for name, p in everything.items()}
+    return run
+
+
+def require_llama_cpp() -> None:
+    """Refuse another llama-cpp-python than the pinned one; asks the installed metadata only."""
+    from importlib import metadata
+
+    hint = f"Install it with: pip install 'llama-cpp-python=={LLAMA_CPP_PYTHON}'"
+    try:
+        installed = metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        raise LocalspecError(
+            f"llama-cpp-python is not installed; localspec needs {LLAMA_CPP_PYTHON}.", hint
+        ) from None
+    if installed.partition("+")[0] != LLAMA_CPP_PYTHON:  # behind "+" stands the build: +cu124
+        raise LocalspecError(
+            f"llama-cpp-python {installed} is installed; localspec uses calls that change between "
+            f"versions and needs {LLAMA_CPP_PYTHON}.",
+            hint,
+        )
+
+
+# ---- commands --------------------------------------------------------------------------------
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(f"localspec {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@models.callback(invoke_without_command=True)
+def catalogue(context: typer.Context) -> None:
+    """The catalogue of models."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="Target: a catalogue name or the path of a GGUF.")
+]
+PMin = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        callback=_finite,
+        help="Stop drafting under this top probability of the drafter.",
+    ),
+]
+System = Annotated[str | None, typer.Option(help="System prompt.")]
+MaxTokens = Annotated[int | None, typer.Option(min=0, help="The most tokens of an answer.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Results only: no progress, no remarks.")
+]
+Drafter = Annotated[
+    str,
+    typer.Option("--drafter", "-d", help="auto, none, ngram, a drafter of the target, or a GGUF."),
+]
+NMax = Annotated[
+    int | None, typer.Option(min=1, max=LONGEST_DRAFT, help="The most tokens drafted a step.")
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=HIGHEST_TEMPERATURE,
+        callback=_finite,
+        help="0 is greedy. Default: what the model's makers recommend.",
+        rich_help_panel=_SAMPLER,
+    ),
+]
+Stop = Annotated[list[str] | None, typer.Option(help="End the answer at this text; repeatable.")]
+
+
+def _with_temperature(engine: EngineOptions, temperature: float | None) -> EngineOptions:
+    from dataclasses import replace
+
+    if temperature is None:
+        return engine
+    return replace(engine, sampler={**engine.sampler, "temperature": temperature})
+
+
+@app.command()
+@uses_engine
+def bench(
+    model: Model,
+    engine: EngineOptions,
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drafter",
+            "-d",
+            metavar="NAME,...",
+            help="Comma list: none, ngram, auto, all, a drafter of the target, a GGUF. "
+            "Default: all.",
+        ),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="NAME,...",
+            help="Comma list of workloads (chat8, code9) or files.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help='Measure this prompt instead; "-" reads stdin.')
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="About one minute.")] = False,
+    n_max: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--n-max",
+            metavar="N,...",
+            callback=_lengths,
+            help="Comma list: the most tokens drafted a step.",
+        ),
+    ] = None,
+    p_min: PMin = None,
+    temperature: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--temperature",
+            metavar="T,...",
+            callback=_temperatures,
+            help="Comma list; 0 is greedy. Default: 0.",
+            rich_help_panel=_SAMPLER,
+        ),
+    ] = None,
+    max_tokens: MaxTokens = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on to --max-tokens past the answer's end.")
+    ] = False,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each prompt.")] = 1,
+    system: System = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 1 when an output is not identical.")
+    ] = False,
+    quiet: Quiet = False,
+    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+) -> int:
+    """Measure the target alone against the target with each drafter."""
+    from localspec.bench.command import bench
+
+    return bench(
+        BenchOptions(
+            model=model,
+            drafters=_words(drafter),
+            workloads=_words(workload),
+            prompt=_text_of(prompt),
+            quick=quick,
+            n_max=_numbers(n_max, int, 1, LONGEST_DRAFT),
+            p_min=p_min,
+            temperatures=_numbers(temperature, float, 0.0, HIGHEST_TEMPERATURE),
+            max_tokens=max_tokens,
+            ignore_eos=ignore_eos,
+            runs=runs,
+            system=system,
+            strict=strict,
+            quiet=quiet,
+            json=None if json is None else str(json),
+            csv=None if csv is None else str(csv),
+            markdown=None if markdown is None else str(markdown),
+            engine=engine,
+        )
+    )
+
+
+@app.command()
+@uses_engine
+def run(
+    model: Model,
+    engine: EngineOptions,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help='The prompt, "@FILE", or "-" for stdin (also when left out).'),
+    ] = None,
+    drafter: Drafter = "auto",
+    n_max: NMax = None,
+    p_min: PMin = None,
+    temperature: Temperature = None,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    stop: Stop = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The prompt is text to go on with: no chat template.")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Answer one prompt: the text on stdout, the statistics on stderr."""
+    from localspec.chat.command import run
+
+    if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError("There is no prompt.", 'Give it as a word, as "@FILE", or on stdin.')
+    return run(
+        ChatOptions(
+            model=model,
+            drafter=drafter,
+            n_max=n_max,
+            p_min=p_min,
+            system=system,
+            max_tokens=max_tokens,
+            stop=tuple(stop or ()),
+            raw=raw,
+            quiet=quiet,
+            engine=_with_temperature(engine, temperature),
+        ),
+        _text_of("-" if prompt is None else prompt, exact=raw, files=True) or "",
+    )
+
+
+@app.command()
+@uses_engine
+def chat(
+    model: Model,
+    engine: EngineOptions,
+    drafter: Drafter = "auto",
+    n_max: NMax = None,
+    p_min: PMin = None,
+    temperature: Temperature = None,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    stop: Stop = None,
+    quiet: Quiet = False,
+) -> int:
+    """Chat, line by line; /help lists what can be switched in between."""
+    from localspec.chat.command import chat
+
+    return chat(
+        ChatOptions(
+            model=model,
+            drafter=drafter,
+            n_max=n_max,
+            p_min=p_min,
+            system=system,
+            max_tokens=max_tokens,
+            stop=tuple(stop or ()),
+            quiet=quiet,
+            engine=_with_temperature(engine, temperature),
+        )
+    )
+
+
+@models.command("list")
+def list_models() -> None:
+    """The models of the catalogue, and which of them are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from localspec.catalog import Catalogue, user_file
+
+    listings = Catalogue.load().listings()
+    table = Table("model", "title", "here", "drafters", box=None, pad_edge=False)
+    for line in listings:
+        drafters = ", ".join(d.name + (" (auto)" if d.recommended else "") for d in line.drafters)
+        table.add_row(line.name, line.title, "yes" if line.path else "no", drafters)
+    # Into a pipe go whole lines: rich would fold them at 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 500, markup=False, highlight=False)
+    console.print(table)
+    for line in listings:
+        if line.missing:
+            console.print(line.missing)
+    own = user_file()
+    state = "is read too" if own.is_file() else "is read too when it is there"
+    console.print(f"\nYour own catalogue, {own}, {state}.")
