@@ -1,4 +1,4 @@
-"""Where the files that come with localspec lie: in an installed wheel and in a source tree alike."""
+"""Where the files that come with localspec lie: in an installed wheel and in a source tree."""
 
 from __future__ import annotations
 
