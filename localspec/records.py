@@ -1,7 +1,8 @@
 """What travels between the rooms: settings, steps, spans, generations.
 
 Plain frozen dataclasses; this module imports neither numpy nor llama_cpp. All times are seconds,
-all rates tokens per second, unless the name says otherwise. The terms are those of DESIGN section 5.
+all rates tokens per second, unless the name says otherwise. The terms are those of DESIGN,
+section 5.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """How a context is built. ``threads`` sets n_threads *and* n_threads_batch, target and drafter."""
+    """How a context is built.
+
+    ``threads`` sets n_threads *and* n_threads_batch, on target and drafter.
+    """
 
     n_ctx: int
     threads: int
@@ -62,8 +66,9 @@ class DrafterSettings:
     """Which drafter, and how far it drafts.
 
     ``method`` is the family (``none``, ``ngram``, ``draft-model``, later ``mtp``, ``eagle3`` ...),
-    ``path`` the drafter's GGUF where the family needs one, ``n_max`` the most tokens drafted a step,
-    ``p_min`` the drafter's top probability under which drafting stops *before* a token is taken.
+    ``path`` the drafter's GGUF where the family needs one, ``n_max`` the most tokens drafted a
+    step, ``p_min`` the drafter's top probability under which drafting stops *before* a token is
+    taken.
     ``sampled`` lets a draft model draw its tokens at temperature > 0 (and keep ``q``) instead of
     taking its argmax.
     """
