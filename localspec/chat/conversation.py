@@ -196,3 +196,12 @@ class _Saved(pydantic.BaseModel):
     first: int = 0
     marks: list[Mark] = []
     settings: dict[str, Any] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _whole_turns(self) -> _Saved:
+        roles = [message.role for message in self.messages]
+        if roles != ["user", "assistant"] * (len(roles) // 2):
+            raise ValueError("the messages are not questions and answers in turn")
+        if self.first % 2 or not 0 <= self.first <= len(roles):
+            raise ValueError("first does not point at a question")
+        return self

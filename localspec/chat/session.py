@@ -44,8 +44,10 @@ CHAT_CONTEXT = 4096
 RUN_ANSWER = 1024
 """Tokens that ``run`` leaves for the answer when neither --ctx nor --max-tokens is given."""
 
-N_MAX = 4
-"""Draft length where neither the person nor the catalogue says one."""
+N_MAX, NGRAM_N_MAX, P_MIN = 4, 8, 0.3
+"""Defaults where neither the person nor the catalogue says anything. An n-gram draft costs nothing
+to make, so it may be longer; a draft model stops before a token that is rather unlikely to be
+accepted (the same ``p_min`` as in a bench)."""
 
 # A model that recommends nothing; the filters keep the defaults of SamplerSettings.
 _CHAT_SAMPLING = {"temperature": 0.7}
@@ -288,13 +290,14 @@ class ChatSession:
         return self._drafter_settings(chosen) if chosen else DrafterSettings()
 
     def _drafter_settings(self, spec: DrafterSpec) -> DrafterSettings:
-        p_min = self.options.p_min
+        n_max = self.options.n_max or spec.n_max
+        p_min = spec.p_min if self.options.p_min is None else self.options.p_min
         return DrafterSettings(
             method=spec.method,
             name=spec.name,
             path=str(spec.path) if spec.path else None,
-            n_max=self.options.n_max or spec.n_max or N_MAX,
-            p_min=(spec.p_min or 0.0) if p_min is None else p_min,
+            n_max=n_max or (NGRAM_N_MAX if spec.method == "ngram" else N_MAX),
+            p_min=(P_MIN if spec.path else 0.0) if p_min is None else p_min,
         )
 
     def _switch(self, drafter: DrafterSettings) -> None:

@@ -1,0 +1,313 @@
+"""A chat session: settings by their priority, drafters switched between turns, engines that die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.catalog import DrafterSpec, Target
+from localspec.chat import session as module
+from localspec.chat.session import Answer, ChatSession, choose_sampler
+from localspec.errors import (
+    ContextTooSmall,
+    DrafterError,
+    EngineDied,
+    LocalspecError,
+    SpeculationRefused,
+    UsageError,
+)
+from localspec.records import ChatOptions, DrafterSettings, EngineOptions
+from tests.chat.scripted import END, ScriptedEngine, model_info, odd, said, tokenize
+
+DRAFT = DrafterSpec("small", "draft-model", Path("/models/small.gguf"), n_max=3, recommended=True)
+NGRAM = DrafterSpec("ngram", "ngram")
+
+
+def target(**changes: Any) -> Target:
+    facts = {"name": "t", "path": Path("/models/scripted.gguf"), "title": "T"}
+    return Target(**{**facts, "drafters": (DRAFT, NGRAM), **changes})
+
+
+@pytest.fixture(autouse=True)
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(_target: Target, names: tuple[str, ...]) -> tuple[DrafterSpec, ...]:
+        known = {"auto": DRAFT, "small": DRAFT, "ngram": NGRAM, "none": DrafterSpec("none", "none")}
+        if names[0] not in known:
+            raise UsageError(f"no drafter {names[0]!r}")
+        return (known[names[0]],)
+
+    monkeypatch.setattr(module, "resolve_target", lambda _name: target())
+    monkeypatch.setattr(module, "resolve_drafters", resolve)
+
+
+def session(scripted: ScriptedEngine, **options: Any) -> ChatSession:
+    chosen = ChatOptions(**{"model": "t", **options})
+    return ChatSession(chosen, start_engine=scripted.start)  # type: ignore[arg-type]
+
+
+def finish(answer: Answer) -> str:
+    return "".join(span.text for e in answer if hasattr(e, "spans") for span in e.spans)
+
+
+# ---- settings --------------------------------------------------------------------------------
+
+
+def test_sampling_is_the_person_s_else_the_catalogue_s_else_the_gguf_s_else_ours() -> None:
+    asked = ChatOptions("t", engine=EngineOptions(sampler={"top_k": 5}))
+    recommended = target(sampling={"top_k": 10, "min_p": 0.2})
+    model = model_info(sampling={"top_k": 20.0, "min_p": 0.3, "top_p": 0.5, "mirostat": 2.0})
+    chosen = choose_sampler(asked, recommended, model)
+    assert (chosen.top_k, chosen.min_p, chosen.top_p, chosen.temperature) == (5, 0.2, 0.5, 0.7)
+    whole = choose_sampler(ChatOptions("t"), target(), model_info(sampling={"top_k": 20.0}))
+    assert isinstance(whole.top_k, int)
+
+
+def test_every_answer_has_a_seed_of_its_own_unless_one_was_given() -> None:
+    engine = ScriptedEngine(said("a"), said("b"), said("c"))
+    with session(engine) as chat:
+        for question in ("1", "2", "3"):
+            finish(chat.ask(question))
+            assert chat.last_seed == engine.samplers[-1].seed
+    assert len({s.seed for s in engine.samplers}) == 3
+    engine = ScriptedEngine(said("a"), said("b"), said("c"))
+    with session(engine, engine=EngineOptions(sampler={"seed": 7})) as chat:
+        finish(chat.ask("1"))
+        finish(chat.ask("2"))
+        finish(chat.regenerate())
+    assert [s.seed for s in engine.samplers] == [7, 7, 8]
+
+
+def test_the_drafter_is_the_recommended_one_with_its_own_draft_length() -> None:
+    engine = ScriptedEngine(said("a"))
+    with session(engine) as chat:
+        chat.start()
+    assert engine.opened[0][1] == DrafterSettings(
+        "draft-model", "small", "/models/small.gguf", n_max=3, p_min=module.P_MIN
+    )
+    engine = ScriptedEngine(said("a"))
+    with session(engine, drafter="ngram", n_max=6, p_min=0.1) as chat:
+        chat.start()
+    assert engine.opened[0][1] == DrafterSettings("ngram", "ngram", n_max=6, p_min=0.1)
+
+
+def test_one_drafter_at_a_time() -> None:
+    with pytest.raises(UsageError, match="one drafter"):
+        session(ScriptedEngine(), drafter="all")
+
+
+def test_the_context_of_a_chat_is_4096_or_what_the_model_was_trained_on() -> None:
+    for trained, expected in ((2048, 2048), (131072, 4096), (0, 4096)):
+        with session(ScriptedEngine(n_ctx_train=trained)) as chat:
+            chat.start()
+            assert chat.n_ctx == expected
+    with session(ScriptedEngine(), engine=EngineOptions(ctx=512)) as chat:
+        chat.start()
+        assert chat.n_ctx == 512
+
+
+def test_the_context_of_a_run_is_the_smallest_that_fits() -> None:
+    engine = ScriptedEngine(said("a"), n_ctx_train=100_000)
+    with session(engine, max_tokens=100) as chat:
+        finish(chat.complete("x" * 1000))
+        assert chat.n_ctx == 1280
+    small = session(ScriptedEngine(), engine=EngineOptions(ctx=64))
+    with small as chat, pytest.raises(ContextTooSmall, match="but the context holds 64"):
+        chat.complete("x" * 64)
+
+
+def test_a_raw_prompt_goes_to_the_model_as_it_is() -> None:
+    engine = ScriptedEngine(said("a"))
+    with session(engine, raw=True) as chat:
+        finish(chat.complete("<|im_start|>x"))
+    assert engine.prompts == [tokenize(("<|im_start|>x",))]
+
+
+def test_chatml_on_a_vocabulary_without_it_stops_at_its_end_text() -> None:
+    engine = ScriptedEngine(said("a"), special_tokens=("</s>",))
+    with session(engine, stop=("END",)) as chat:
+        finish(chat.ask("Hi"))
+        assert any("no chat template" in notice for notice in chat.take_notices())
+        finish_notices = chat.take_notices()
+    assert engine.stops == [("END", "<|im_end|>")]
+    assert finish_notices == []
+
+
+def test_the_same_notice_is_given_once() -> None:
+    engine = ScriptedEngine(said("a"), said("b"))
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        assert len(chat.take_notices()) == 1
+        finish(chat.ask("2"))
+        assert chat.take_notices() == []
+
+
+# ---- turns -----------------------------------------------------------------------------------
+
+
+def test_turns_build_on_the_ids_of_the_turns_before() -> None:
+    engine = ScriptedEngine(said("Hello"), said("Ciao"))
+    with session(engine) as chat:
+        assert finish(chat.ask("Hi")) == "Hello"
+        assert finish(chat.ask("Bye")) == "Ciao"
+    first, second = engine.prompts
+    assert second[: len(first) + 6] == first + odd("Hello") + (END,)
+
+
+def test_an_answer_stopped_before_its_first_token_leaves_no_trace() -> None:
+    engine = ScriptedEngine(said("", stop="cancelled", tokens=()), said("Hello"))
+    with session(engine) as chat:
+        finish(chat.ask("Hi"))
+        assert chat.conversation.messages == []
+        assert "before its first token" in chat.take_notices()[-1]
+        finish(chat.ask("Hi"))
+    assert engine.prompts[0] == engine.prompts[1]
+
+
+def test_an_empty_answer_leaves_no_trace_and_is_counted() -> None:
+    engine = ScriptedEngine(said(""))
+    with session(engine) as chat:
+        finish(chat.ask("Hi"))
+        assert chat.conversation.messages == []
+        assert "empty answer" in chat.take_notices()[-1]
+        assert chat.totals.answers == 1
+
+
+def test_an_answer_generated_again_replaces_the_old_one_unless_it_is_empty() -> None:
+    engine = ScriptedEngine(said("one"), said("two"), said("", stop="cancelled", tokens=()))
+    with session(engine) as chat:
+        finish(chat.ask("Hi"))
+        finish(chat.regenerate())
+        assert [m.content for m in chat.conversation.messages] == ["Hi", "two"]
+        finish(chat.regenerate())
+        assert [m.content for m in chat.conversation.messages] == ["Hi", "two"]
+    assert engine.prompts[0] == engine.prompts[1] == engine.prompts[2]
+
+
+def test_there_is_nothing_to_generate_again_at_first() -> None:
+    with session(ScriptedEngine()) as chat, pytest.raises(UsageError, match="no answer"):
+        chat.regenerate()
+
+
+def test_a_question_too_long_for_the_context_is_not_kept() -> None:
+    with session(ScriptedEngine(), engine=EngineOptions(ctx=64)) as chat:
+        with pytest.raises(ContextTooSmall):
+            chat.ask("x" * 100)
+        assert chat.conversation.messages == []
+
+
+def test_dropped_turns_are_said() -> None:
+    engine = ScriptedEngine(*[said("y" * 40) for _ in range(6)])
+    with session(engine, engine=EngineOptions(ctx=400)) as chat:
+        for question in range(6):
+            finish(chat.ask(f"question {question}"))
+        assert any("dropped from the context of 400 tokens" in n for n in chat.take_notices())
+
+
+# ---- switching drafters ----------------------------------------------------------------------
+
+
+def test_a_switch_copies_the_state_and_closes_the_old_session() -> None:
+    engine = ScriptedEngine(said("a"), said("b"))
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        chat.speculate(on=False)
+        chat.speculate(on=True)
+        chat.use_drafter("ngram")
+        finish(chat.ask("2"))
+    assert [(d.name, source) for _, d, source in engine.opened] == [
+        ("small", None),
+        ("none", "chat-1"),
+        ("small", "chat-2"),
+        ("ngram", "chat-3"),
+    ]
+    assert engine.closed == ["chat-1", "chat-2", "chat-3"]
+
+
+def test_a_drafter_that_does_not_fit_leaves_the_old_one_in_place() -> None:
+    engine = ScriptedEngine(said("a"), said("b"))
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        engine.refuse_open.append(DrafterError("another vocabulary"))
+        with pytest.raises(DrafterError):
+            chat.use_drafter("ngram")
+        assert chat.drafter.name == "small"
+        finish(chat.ask("2"))
+        with pytest.raises(UsageError, match="nosuch"):
+            chat.use_drafter("nosuch")
+    assert len(engine.opened) == 1
+    assert engine.closed == []
+
+
+def test_the_draft_length_can_be_changed_and_stays() -> None:
+    with session(ScriptedEngine()) as chat:
+        chat.start()
+        chat.draft_length(7)
+        chat.use_drafter("ngram")
+        assert chat.drafter.n_max == 7
+        with pytest.raises(UsageError):
+            chat.draft_length(0)
+        chat.speculate(on=False)
+        with pytest.raises(UsageError, match="off"):
+            chat.draft_length(3)
+
+
+def test_speculation_that_is_refused_is_left_out_unless_it_was_asked_for() -> None:
+    refusal = SpeculationRefused("recurrent memory")
+    engine = ScriptedEngine(said("a"))
+    engine.refuse_open.append(refusal)
+    with session(engine) as chat:
+        chat.start()
+        assert chat.drafter.method == "none"
+        assert "recurrent memory" in chat.take_notices()[0]
+    engine.refuse_open.append(refusal)
+    with session(engine, drafter="small") as chat, pytest.raises(SpeculationRefused):
+        chat.start()
+
+
+# ---- engines that die ------------------------------------------------------------------------
+
+DIED = EngineDied("signal SIGKILL", ["last line"], "/tmp/engine.log")
+
+
+def test_a_dead_engine_keeps_what_had_arrived_and_a_new_one_goes_on() -> None:
+    engine = ScriptedEngine(said("Hello"), ("Par", DIED), said("Back"))
+    with session(engine) as chat:
+        finish(chat.ask("Hi"))
+        with pytest.raises(EngineDied):
+            finish(chat.ask("Tell me"))
+        assert [m.content for m in chat.conversation.messages][-2:] == ["Tell me", "Par"]
+        assert finish(chat.ask("Again")) == "Back"
+    assert engine.starts == 2
+    assert [source for _, _, source in engine.opened] == [None, None]
+    assert engine.prompts[2][: len(engine.prompts[1])] == engine.prompts[1]
+
+
+def test_an_engine_that_dies_at_once_leaves_no_trace_of_the_question() -> None:
+    engine = ScriptedEngine(("", DIED))
+    with session(engine) as chat:
+        with pytest.raises(EngineDied):
+            finish(chat.ask("Hi"))
+        assert chat.conversation.messages == []
+
+
+def test_an_engine_that_died_between_turns_is_started_again() -> None:
+    engine = ScriptedEngine(said("a"), said("b"))
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        engine.alive = False
+        finish(chat.ask("2"))
+        assert len(chat.conversation.messages) == 4
+    assert engine.starts == 2
+
+
+def test_an_engine_whose_model_does_not_load_is_closed() -> None:
+    class Broken(ScriptedEngine):
+        def load(self, *_args: object) -> Any:
+            raise LocalspecError("no such model")
+
+    engine = Broken()
+    with session(engine) as chat, pytest.raises(LocalspecError):
+        chat.start()
+    assert not engine.alive
