@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+from localspec.bench.plan import Prepared
 from localspec.bench.workloads import load
 from localspec.chat.template import ChatTemplate
 from localspec.records import ModelInfo
@@ -24,14 +25,20 @@ def draft() -> Path:
     return asset("demo/smollm2-135m-draft-q4_0.gguf")
 
 
-def prompts(info: ModelInfo, tokenize: Callable[..., tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Token ids of all 17 workload prompts in the model's template, as localspec itself makes them.
+def prompts(info: ModelInfo, tokenize: Callable[..., tuple[int, ...]]) -> tuple[Prepared, ...]:
+    """All 17 prompts of the built-in workloads in the model's template, as localspec makes them.
 
     ``tokenize`` takes segments, as ``Engine.tokenize`` does.
     """
     template = ChatTemplate.from_model(info)
-    return [
-        tokenize(*template.render(prompt.with_system(None)).segments)
-        for workload in load(())
-        for prompt in workload.prompts
-    ]
+    found = []
+    for workload in load(()):
+        for prompt in workload.prompts:
+            rendered = template.render(prompt.with_system(None))
+            found.append(Prepared(prompt, tokenize(*rendered.segments), rendered.stop))
+    return tuple(found)
+
+
+def prompt_ids(info: ModelInfo, tokenize: Callable[..., tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Their token ids alone."""
+    return [p.tokens for p in prompts(info, tokenize)]

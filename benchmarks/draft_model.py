@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import demo
-from pairs import arguments, report
+from pairs import arguments, begin, report
 from peer import engine_against_server
 
 from localspec.records import DrafterSettings
@@ -20,7 +20,7 @@ from localspec.records import DrafterSettings
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--n-max", type=int, default=4, help="tokens drafted a step")
-    options = parser.parse_args()
+    options = begin(parser)
     results = []
     for name, draft, at_least in (
         ("the demo draft", demo.draft(), 1.00),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import bare
 import demo
-from pairs import Result, alternate, arguments, report
+from pairs import Result, alternate, arguments, begin, report
 from peer import GREEDY
 
 from localspec.engine.client import Engine
@@ -31,7 +31,7 @@ def against_bare_script(options: argparse.Namespace) -> Result:
             engine.load(demo.model())
             context = ContextSettings(options.ctx, options.threads)
             wanted["settings"] = engine.open("plain", DrafterSettings(), context).settings
-            wanted["prompt"] = prompt = demo.prompts(engine.model, engine.tokenize)[0]
+            wanted["prompt"] = prompt = demo.prompt_ids(engine.model, engine.tokenize)[0]
             made = engine.generate("plain", prompt, sampler=GREEDY, max_tokens=options.tokens)
             wanted["generated"] = made.tokens
             return bare.peak_memory(engine.pid) / 1024
@@ -59,7 +59,7 @@ def against_bare_script(options: argparse.Namespace) -> Result:
 
 
 def main() -> int:
-    options = arguments(__doc__, pairs=10, tokens=64).parse_args()
+    options = begin(arguments(__doc__, pairs=10, tokens=64))
     return report("memory", options, [against_bare_script(options)])
 
 

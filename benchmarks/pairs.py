@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import math
 import os
-import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
+from localspec.machine import default_threads, describe, warnings
 
 LEVEL = 0.95
 
@@ -114,27 +114,24 @@ def arguments(
     parser = argparse.ArgumentParser(description=(description or "").partition("\n\n")[0])
     parser.add_argument("--pairs", type=int, default=pairs)
     parser.add_argument("--tokens", type=int, default=tokens, help="tokens generated a run")
-    parser.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False) or 1)
+    parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--ctx", type=int, default=1024)
     parser.add_argument("--peer", type=Path, default=Path("/tmp/peer/bin"), help="its programs")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser
 
 
+def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options, after saying on stderr what on this machine would spoil the measurement."""
+    options = parser.parse_args()
+    for warning in warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    return options
+
+
 def machine() -> dict[str, Any]:
-    """Where and when this was measured, the load of others included."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [x for x in info.read_text().splitlines() if x.startswith("model name")]
-        cpu = names[0].partition(":")[2].strip() if names else cpu
-    return {
-        "cpu": cpu,
-        "cores": psutil.cpu_count(logical=False),
-        "logical": psutil.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "system": platform.platform(),
-        "python": platform.python_version(),
+    """Where and when this was measured."""
+    return describe() | {
         "llama_cpp_python": importlib.metadata.version("llama-cpp-python"),
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -148,7 +145,7 @@ def report(
     where = machine()
     load = where["load_average"]
     print(
-        f"{script} on {where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB, "
+        f"{script} on {where['cpu']}, {where['cores']} cores, {where['os']}, "
         f"Python {where['python']}, llama-cpp-python {where['llama_cpp_python']}"
         + (f", load {load[0]:.2f} at the end" if load else "")
     )

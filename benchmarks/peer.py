@@ -142,7 +142,7 @@ def engine_against_server(
         engine.load(demo.model())
         context = ContextSettings(options.ctx, options.threads, flash_attn="on")
         effective = engine.open("ours", drafter, context).settings
-        prompts = demo.prompts(engine.model, engine.tokenize)
+        prompts = demo.prompt_ids(engine.model, engine.tokenize)
 
         def run_ours(i: int) -> float:
             made = engine.generate(

@@ -17,7 +17,7 @@ from typing import Any
 
 import bare
 import demo
-from pairs import Result, alternate, arguments, report
+from pairs import Result, alternate, arguments, begin, report
 from peer import GREEDY, engine_against_server
 
 from localspec.decoding.loop import Listener, Request, Session
@@ -42,7 +42,7 @@ def against_bare_loop(options: argparse.Namespace) -> Result:
         abort = AbortFlag()
         context = Context(model, params, abort)
         session = Session(model, context, NoDrafter(), abort)
-        prompts = demo.prompts(
+        prompts = demo.prompt_ids(
             model.info(), lambda *s: tuple(model.vocab.tokenize_segments(s, bos=True))
         )
 
@@ -78,7 +78,7 @@ def overheads(options: argparse.Namespace, runs: int = 4) -> dict[str, dict[str,
     with Engine() as engine:
         engine.load(demo.model())
         context = ContextSettings(options.ctx, options.threads, flash_attn="on")
-        prompts = demo.prompts(engine.model, engine.tokenize)
+        prompts = demo.prompt_ids(engine.model, engine.tokenize)
         for name, drafter in DRAFTERS.items():
             engine.open(name, drafter, context)
             made = [
@@ -105,7 +105,7 @@ def _overhead_us(step: Step) -> float:
 
 
 def main() -> int:
-    options = arguments(__doc__).parse_args()
+    options = begin(arguments(__doc__))
     results = [
         against_bare_loop(options),
         engine_against_server(

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from pairs import machine, median_interval
+from pairs import begin, machine, median_interval
 
 AT_MOST = 0.25
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
+    options = begin(parser)
     # The console script beside this Python where there is one: that is what a person types.
     script = shutil.which("localspec", path=str(Path(sys.executable).parent))
     command = [script] if script else [sys.executable, "-m", "localspec"]
