@@ -41,7 +41,8 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """``identical`` None: not comparable, or nothing to compare. ``strict_up_to``: the number of
+    """``identical`` None: not comparable, or nothing to compare. ``compared`` counts different
+    outputs (repetitions that gave the same count once). ``strict_up_to``: the number of
     tokens in the context up to which this machine computes a row bit for bit alike in a batch and
     alone, so that any difference there is an error."""
 
@@ -120,7 +121,7 @@ def _audit_one(
             if (divergence := known[key]) is not None:
                 divergences.append(divergence)
     same = not divergences
-    return Audit(same, len(pairs), tuple(divergences), strict)
+    return Audit(same, len(known), tuple(divergences), strict)
 
 
 def _classify(

@@ -19,6 +19,8 @@ Method = Literal["t over prompts", "BCa over prompts", "t over runs, this prompt
 LEVEL = 0.95
 FEWEST_PAIRS = 3
 """Under this many no interval and no verdict: two points say nothing about their own spread."""
+SMALLEST_STRATUM = 3
+"""Prompts of a workload from which its spread is estimated apart from the others'."""
 BOOTSTRAP_FROM = 20
 """Prompts from which BCa is used; under it a nominal 95 % bootstrap covers less (ENGINE_NOTES)."""
 RESAMPLES = 9999
@@ -109,16 +111,16 @@ def _verdict(comparison: Comparison, p_value: float | None) -> Verdict | None:
 
 
 def _merge_small(strata: list[list[float]]) -> list[list[float]]:
-    """A stratum of one prompt has no spread of its own: such strata are pooled, with each other
-    and, if that is still one prompt, with the smallest of the others."""
-    large = [s for s in strata if len(s) > 1]
-    rest = [x for s in strata if len(s) == 1 for x in s]
-    if len(rest) > 1 or (rest and not large):
-        return [*large, rest]
-    if rest:
-        smallest = min(large, key=len)
-        return [s + rest if s is smallest else s for s in large]
-    return large
+    """Strata of one or two prompts hardly know their own spread: they are pooled, with each other
+    and, if that is still so small, with the smallest of the rest."""
+    large = [s for s in strata if len(s) >= SMALLEST_STRATUM]
+    pooled = [x for s in strata if len(s) < SMALLEST_STRATUM for x in s]
+    if not pooled:
+        return large
+    if len(pooled) >= SMALLEST_STRATUM or not large:
+        return [*large, pooled]
+    smallest = min(large, key=len)
+    return [s + pooled if s is smallest else s for s in large]
 
 
 def _stratified_mean(strata: Sequence[Sequence[float]]) -> float:

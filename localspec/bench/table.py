@@ -34,13 +34,14 @@ ASCII = Signs("^", "v", "ok")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``wraps``: words that may take several lines; numbers never do. ``part`` 1 is what a person
-    asks first, 2 is why; a narrow terminal shows the parts below each other."""
+    """``width``: a column of words may wrap and is at most so wide; numbers (None) never wrap.
+    ``part`` 1 is what a person asks first, 2 is why, 0 goes with both; a narrow terminal shows the
+    parts below each other."""
 
     title: str
     cell: Callable[[Json, Signs], str]
     part: int
-    wraps: bool = False
+    width: int | None = None
     right: bool = True
 
 
@@ -119,20 +120,20 @@ def _drafted(show: Callable[[Json], str]) -> Callable[[Json, Signs], str]:
     return lambda c, _: "-" if c["method"] == "none" else show(c)
 
 
-DRAFTER = Column("drafter", lambda c, _: label(c), 0, wraps=True, right=False)
+DRAFTER = Column("drafter", lambda c, _: label(c), 0, width=20, right=False)
 N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", 0)
 TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", 0)
 COLUMNS = (
     Column("tok/s", lambda c, _: number(c["decode_tps"], 1), 1),
     Column("speedup [95 %]", lambda c, _: speedup(c), 1, right=False),
-    Column("verdict", verdict, 1, wraps=True, right=False),
-    Column("output", output, 1, wraps=True, right=False),
-    Column("accept length", lambda c, _: number(c["accept_length"]), 2, wraps=True),
-    Column("draft coverage", _drafted(lambda c: percent(c["draft_coverage"])), 2, wraps=True),
-    Column("acceptance rate", _drafted(lambda c: percent(c["acceptance_rate"])), 2, wraps=True),
-    Column("reach % by position", _drafted(reach), 2, wraps=True, right=False),
-    Column("TTFT ms", lambda c, _: number(c["ttft_ms"], 0), 2, wraps=True),
-    Column("draft/verify/ overhead %", lambda c, _: shares(c), 2, wraps=True),
+    Column("verdict", verdict, 1, width=13, right=False),
+    Column("output", output, 1, width=14, right=False),
+    Column("accept\nlength", lambda c, _: number(c["accept_length"]), 2),
+    Column("draft\ncoverage", _drafted(lambda c: percent(c["draft_coverage"])), 2),
+    Column("acceptance\nrate", _drafted(lambda c: percent(c["acceptance_rate"])), 2),
+    Column("reach % by\nposition", _drafted(reach), 2, width=23, right=False),
+    Column("TTFT\nms", lambda c, _: number(c["ttft_ms"], 0), 2),
+    Column("draft/verify/\noverhead %", lambda c, _: shares(c), 2),
 )
 
 
@@ -149,20 +150,29 @@ def render(result: Json, console: Console) -> RenderableType:
     signs = ASCII if console.options.ascii_only else UNICODE
     chosen = columns(result)
     whole = _table(result, chosen, signs)
-    if Measurement.get(console, console.options, whole).maximum <= console.width:
-        tables = [whole]
+    if _width(whole, console) <= console.width:
+        blocks: list[RenderableType] = [whole]
     else:
-        tables = [
+        blocks = [
             _table(result, [c for c in chosen if c.part in (0, part)], signs) for part in (1, 2)
         ]
-    parts: list[RenderableType] = [Text(heading(result), style="bold"), *tables]
-    if (by_workload := _by_workload(result, signs)) is not None:
-        parts.append(by_workload)
-    for line in alarms(result):
-        parts.append(Text(line, style="bold red"))
-    parts += [Text(line, style="dim") for line in notes(result)]
-    parts += [Text(line, style="bold") for line in conclusions(result)]
-    return Group(*parts)
+    blocks.insert(0, Text(heading(result), style="bold"))
+    blocks += _by_workload(result, signs, console)
+    for lines, style in (
+        (alarms(result), "bold red"),
+        (notes(result), "dim"),
+        (conclusions(result), "bold"),
+    ):
+        if lines:
+            blocks.append(Text("\n".join(lines), style=style))
+    parted = [part for block in blocks for part in ("", block)]
+    return Group(*parted[1:])
+
+
+def _width(table: Table, console: Console) -> int:
+    """How wide a table would like to be, numbers on one line."""
+    unbounded = console.options.update(width=10_000)
+    return Measurement.get(console, unbounded, table).maximum
 
 
 def _table(result: Json, chosen: Sequence[Column], signs: Signs) -> Table:
@@ -175,49 +185,46 @@ def _table(result: Json, chosen: Sequence[Column], signs: Signs) -> Table:
     return table
 
 
-def _new_table(title: str | None = None) -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title=title,
-        title_justify="left",
-        show_edge=False,
-    )
+def _new_table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
 
 
 def _add_column(table: Table, column: Column) -> None:
     table.add_column(
-        column.title.replace(" ", "\n") if column.part == 2 else column.title,
+        column.title,
         justify="right" if column.right else "left",
-        no_wrap=not column.wraps,
+        no_wrap=column.width is None,
+        max_width=column.width,
         overflow="fold",
     )
 
 
-def _by_workload(result: Json, signs: Signs) -> Table | None:
+def _by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
+    """The workloads side by side, or below each other where they do not fit."""
     names = [w["name"] for w in result["workloads"]]
     if len(names) < 2:
-        return None
-    table = _new_table("By workload")
+        return []
+    together = _workload_table(result, names, signs)
+    if _width(together, console) <= console.width:
+        return [together]
+    return [_workload_table(result, [name], signs) for name in names]
+
+
+def _workload_table(result: Json, names: Sequence[str], signs: Signs) -> Table:
+    table = _new_table()
     head = columns(result)[: -len(COLUMNS)]
     for column in head:
         _add_column(table, column)
-    for name in names:
-        table.add_column(f"{name}\ntok/s", justify="right", no_wrap=True)
+    for workload in names:
+        table.add_column(Text(f"{workload}:\ntok/s"), justify="right", no_wrap=True)
         table.add_column("\nspeedup [95 %]", no_wrap=True)
         table.add_column("accept\nlength", justify="right", no_wrap=True)
     for c in result["candidates"]:
         cells = [column.cell(c, signs) for column in head]
-        for name in names:
-            part = c["by_workload"].get(name)
-            if part is None:
-                cells += [NA] * 3
-            else:
-                cells += [
-                    number(part["decode_tps"], 1),
-                    speedup(part),
-                    number(part["accept_length"]),
-                ]
+        for workload in names:
+            part = c["by_workload"][workload]
+            al = number(part["accept_length"])
+            cells += [number(part["decode_tps"], 1), speedup(part), al]
         table.add_row(*cells)
     return table
 
@@ -397,7 +404,7 @@ def to_markdown(result: Json) -> str:
     lines = [
         f"## {heading(result)}",
         "",
-        "| " + " | ".join(c.title for c in chosen) + " |",
+        _markdown_row([" ".join(c.title.split()) for c in chosen]),
         "|" + "|".join("---:" if c.right else "---" for c in chosen) + "|",
     ]
     for candidate in result["candidates"]:

@@ -116,11 +116,23 @@ def test_no_pairs_give_nothing():
     assert log_ratio(3.0, 0.0) is None
 
 
-def test_a_workload_of_one_prompt_is_pooled_not_dropped():
-    pairs = [Pair("a", "1", 0.1), Pair("a", "2", 0.2), Pair("b", "3", 0.6)]
-    c = compare(pairs)
-    assert c.speedup == pytest.approx(math.exp(0.3))
-    assert c.interval is not None
+@pytest.mark.parametrize("sizes", [(2, 1), (2, 2), (4, 1), (1, 1, 1), (3, 2, 1)])
+def test_small_workloads_are_pooled_not_dropped(sizes):
+    ratios = [
+        Pair(f"w{w}", str(i), 0.1 * w + 0.03 * i) for w, n in enumerate(sizes) for i in range(n)
+    ]
+    c = compare(ratios)
+    assert c.prompts == sum(sizes)
+    assert c.speedup == pytest.approx(math.exp(fmean(p.log_ratio for p in ratios)))
+    assert c.interval[0] < c.speedup < c.interval[1]
+
+
+def test_two_workloads_of_two_prompts_give_a_usable_interval():
+    pairs = [Pair("a", "1", 0.1), Pair("a", "2", 0.12), Pair("b", "3", 0.09), Pair("b", "4", 0.11)]
+    # t(.975, 3) = 3.182446; s of the four = .0129099
+    half = 3.182446 * 0.0129099 / 2
+    expected = (math.exp(0.105 - half), math.exp(0.105 + half))
+    assert compare(pairs).interval == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("n", [5, 25])

@@ -1,0 +1,141 @@
+import pytest
+
+from localspec.bench.audit import audit, first_difference
+from localspec.engine.messages import Probed, Replayed
+from localspec.errors import EngineDied, EngineFailed
+
+
+class Evidence:
+    """An engine that answers the audit's two questions as told."""
+
+    def __init__(self, equal=lambda length: True, replayed=None):
+        self.engine = self
+        self.equal, self.replayed = equal, replayed or Replayed(1, True, 0.1, 0.2)
+        self.probed, self.asked, self.restarts = [], [], 0
+
+    def use(self, session, drafter, *beside): ...
+
+    def restart(self):
+        self.restarts += 1
+
+    def probe(self, session, tokens, sizes):
+        self.probed.append((len(tokens), sizes))
+        equal = self.equal(len(tokens))
+        return Probed(1, dict.fromkeys(sizes, equal), dict.fromkeys(sizes, 0.0))
+
+    def replay(self, session, plain, prompt, run, index, sampler):
+        self.asked.append((session, plain, index, sampler.seed))
+        if isinstance(self.replayed, Exception):
+            raise self.replayed
+        return self.replayed
+
+
+@pytest.fixture
+def pair(made):
+    """A baseline's and a candidate's run of one prompt, and the audit of them."""
+
+    def run(plain, other, evidence, *, n_max=3, prompt_tokens=10, temperature=0.0, sampled=False):
+        base = made.candidate(temperature=temperature)
+        drafter = made.candidate("small", n_max, temperature, sampled=sampled)
+        p = made.prompt("p", tokens=prompt_tokens)
+        rows = [made.row(base, p, made.generation(plain)), made.row(drafter, p, other)]
+        return audit(made.plan([base, drafter], [p]), rows, evidence)[drafter.key]
+
+    return run
+
+
+TEXT = tuple(range(40))
+PARTED = (*TEXT[:20], 99, *TEXT[21:])
+
+
+def test_the_first_difference():
+    assert first_difference((1, 2, 3), (1, 2, 3)) is None
+    assert first_difference((1, 2, 3), (1, 5, 3)) == 1
+    assert first_difference((1, 2), (1, 2, 3)) == 2
+    assert first_difference((), ()) is None
+
+
+def test_the_same_tokens_are_identical(made, pair):
+    found = pair(TEXT, made.generation(TEXT), Evidence())
+    assert (found.identical, found.compared, found.divergences) == (True, 1, ())
+
+
+def test_a_divergence_is_a_near_tie_where_rows_are_not_bit_equal_and_the_replay_says_so(made, pair):
+    evidence = Evidence(equal=lambda length: False)
+    found = pair(TEXT, made.generation(PARTED), evidence)
+    assert found.identical is False
+    (d,) = found.divergences
+    assert (d.token, d.kind, d.margin) == (20, "near tie", 0.1)
+    assert evidence.asked == [("small n=3", "baseline", 20, 5)]
+    assert found.mismatches == 0
+
+
+@pytest.mark.parametrize("verdict", [Replayed(1, False, 0.1, 0.2), Replayed(1, True, 0.5, 0.2)])
+def test_what_the_replay_does_not_explain_is_a_mismatch(made, pair, verdict):
+    evidence = Evidence(equal=lambda length: False, replayed=verdict)
+    assert pair(TEXT, made.generation(PARTED), evidence).mismatches == 1
+
+
+def test_where_rows_are_bit_equal_no_tie_is_forgiven(made, pair):
+    found = pair(TEXT, made.generation(PARTED), Evidence())
+    assert found.mismatches == 1
+    assert "bit-equal" in found.divergences[0].why
+
+
+def test_the_probe_speaks_only_for_the_length_it_was_made_at(made, pair):
+    """Above 256 cells the CPU's attention takes another path (ENGINE_NOTES section 2)."""
+    evidence = Evidence(equal=lambda length: length <= 256)
+    below = pair(TEXT, made.generation(PARTED), evidence, prompt_tokens=230)
+    assert below.strict_up_to == 256
+    assert below.divergences[0].kind == "MISMATCH"
+    above = pair(TEXT, made.generation(PARTED), evidence, prompt_tokens=240)
+    assert above.divergences[0].kind == "near tie"
+
+
+def test_the_probe_tries_every_batch_size_in_use_up_to_the_longest_reach(made, pair):
+    evidence = Evidence()
+    pair(TEXT, made.generation(TEXT), evidence, n_max=5, prompt_tokens=100)
+    assert evidence.probed == [(100, (2, 3, 4, 5, 6)), (164, (2, 3, 4, 5, 6))]
+
+
+def test_an_output_that_ends_early_is_a_mismatch(made, pair):
+    found = pair(TEXT, made.generation(TEXT[:-3]), Evidence(equal=lambda length: False))
+    assert found.mismatches == 1
+    assert found.divergences[0].token == 37
+
+
+def test_deterministic_drafts_are_compared_at_any_temperature_sampled_ones_are_not(made, pair):
+    ours = made.generation(TEXT)
+    assert pair(TEXT, ours, Evidence(), temperature=0.8).identical is True
+    assert pair(TEXT, ours, Evidence(), temperature=0.8, sampled=True).identical is None
+    assert pair(TEXT, ours, Evidence(), sampled=True).identical is True
+
+
+@pytest.mark.parametrize("trouble", [EngineDied("signal SIGABRT", []), EngineFailed("no", "")])
+def test_a_divergence_that_cannot_be_replayed_stays_unclassed(made, pair, trouble):
+    evidence = Evidence(equal=lambda length: False, replayed=trouble)
+    found = pair(TEXT, made.generation(PARTED), evidence)
+    assert (found.identical, found.mismatches, found.unclassed) == (False, 0, 1)
+    assert evidence.restarts == isinstance(trouble, EngineDied)
+
+
+def test_without_an_engine_outputs_are_compared_but_not_classed(made, pair):
+    assert pair(TEXT, made.generation(TEXT), None).identical is True
+    assert pair(TEXT, made.generation(PARTED), None).unclassed == 1
+
+
+def test_cut_and_crashed_runs_are_not_compared(made, pair):
+    assert pair(TEXT, made.generation(TEXT[:5], stop="cancelled"), Evidence()).identical is None
+    assert pair(TEXT, None, Evidence()).identical is None
+
+
+def test_the_same_divergence_in_a_repetition_is_classed_once(made):
+    base, drafter, p = made.candidate(), made.candidate("small", 3), made.prompt("p")
+    evidence = Evidence(equal=lambda length: False)
+    rows = [
+        made.row(who, p, made.generation(tokens), run=run)
+        for run in range(3)
+        for who, tokens in ((base, TEXT), (drafter, PARTED))
+    ]
+    found = audit(made.plan([base, drafter], [p], runs=3), rows, evidence)[drafter.key]
+    assert len(evidence.asked) == len(found.divergences) == found.compared == 1

@@ -1,0 +1,319 @@
+import csv
+import io
+import json
+import os
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from localspec.bench import report, table
+from localspec.bench.analysis import analyse
+from localspec.bench.audit import Audit, Divergence
+from localspec.bench.runner import Measurement, Status
+from localspec.errors import UsageError
+from localspec.records import BuildInfo, Counts, ModelInfo
+
+MODEL = ModelInfo(
+    "/m/t.gguf", "llama", "llama 135M Q4_1", "Q4_1", 98, 135, 2048, 49152, 30, None, "", "",
+    False, (),
+)  # fmt: skip
+BUILD = BuildInfo("0.3.36", "b1 (0c1e57098)", ("CPU",), (), "AVX2 = 1")
+DRAFTED = Counts(20, 18, 20, 63, 144, 43, 144, (17, 12, 9, 5, 2, 1, 1, 1), (18,) * 8)
+NAMES = {
+    "schema", "created", "localspec", "machine", "build", "target", "settings", "workloads",
+    "candidates", "rows",
+}  # fmt: skip
+CANDIDATE_NAMES = {
+    "drafter", "method", "n_max", "p_min", "status", "reason", "decode_tps", "speedup",
+    "speedup_ci", "verdict", "end_to_end_speedup", "accept_length", "accept_length_drafted",
+    "draft_coverage", "acceptance_rate", "reach_rate", "conditional_rate", "counts", "ttft_ms",
+    "drafter_prefill_ms", "prefill_tps", "share", "overhead_us_per_step", "beta", "identical",
+    "divergences", "by_workload",
+}  # fmt: skip
+ROW_NAMES = {
+    "prompt", "workload", "drafter", "n_max", "run", "order", "seed", "tokens", "target_passes",
+    "drafted", "accepted", "decode_tps", "ttft_ms", "stop", "flags",
+}  # fmt: skip
+
+
+def make(made, rows, candidates, prompts, *, audits=None, status=None, **measured):
+    plan = made.plan(candidates, prompts)
+    measurement = Measurement(
+        plan, rows, {c.key: Status() for c in candidates} | (status or {}), **measured
+    )
+    return report.result(
+        report.Report(
+            measurement=measurement,
+            table=analyse(plan, rows),
+            audits=audits or {},
+            target="demo",
+            model=MODEL,
+            build=BUILD,
+            machine={"cpu": "EPYC", "on_battery": None},
+            sha256=None,
+            effective={"baseline": {"n_ctx": 512, "threads": 2, "flash_attn": "on"}},
+            asked={"gpu_layers": -1, "sampler": {"top_k": 40}},
+        )
+    )
+
+
+@pytest.fixture
+def people(made):
+    long_name = "smollm2-135m-draft-q4_0-with-a-long-name"
+    return [
+        made.candidate(),
+        made.candidate("ngram", 8),
+        made.candidate("small", 3),
+        made.candidate(long_name, 8),
+    ]
+
+
+@pytest.fixture
+def prompts(made):
+    return [made.prompt(f"p{i}", "chat8" if i < 4 else "code9") for i in range(8)]
+
+
+@pytest.fixture
+def full(made, people, prompts):
+    speeds = dict(zip(people, (98.4, 134.3, 91.2, 1093.5), strict=True))
+    rows = []
+    for i, p in enumerate(prompts):
+        for who, tps in speeds.items():
+            counts = None if who is people[0] else replace(DRAFTED, decode_tokens=63 - i)
+            one = made.generation(range(64 - i), tps=tps * (1 + i / 100), counts=counts)
+            rows.append(made.row(who, p, one))
+    same = Audit(True, 8, (), 512)
+    tie = Divergence("chat8", "p1", 0, 37, "near tie", 0.0123, 0.2)
+    return make(
+        made,
+        rows,
+        people,
+        prompts,
+        audits={people[1].key: same, people[2].key: Audit(False, 8, (tie,)), people[3].key: same},
+    )
+
+
+@pytest.fixture
+def empty(made, people, prompts):
+    """Nothing could be measured: the silent model, or Ctrl-C in the warm-up."""
+    refused = {people[2].key: Status("refused", "The vocabularies differ.")}
+    return make(made, [], people, prompts, status=refused, interrupted=True)
+
+
+def shown(result, width, **console):
+    out = io.StringIO()
+    screen = Console(file=out, width=width, **console)
+    screen.print(table.render(result, screen))
+    return out.getvalue()
+
+
+# ---- the result -------------------------------------------------------------------------------
+
+
+def test_the_result_has_the_names_that_were_promised(full, empty):
+    for result in (full, empty):
+        assert set(result) >= NAMES
+        assert all(set(c) >= CANDIDATE_NAMES for c in result["candidates"])
+        assert all(set(r) >= ROW_NAMES for r in result["rows"])
+    assert set(full["candidates"][0]["share"]) == {"draft", "verify", "rollback", "overhead"}
+    assert set(full["candidates"][0]["by_workload"]) == {"chat8", "code9"}
+    assert full["workloads"] == [{"name": "chat8", "prompts": 4}, {"name": "code9", "prompts": 4}]
+    assert full["settings"]["n_ctx"] == 512
+
+
+def test_absent_figures_are_null_and_the_json_is_strict(empty):
+    text = report.to_json(empty)
+    assert not re.search(r"NaN|Infinity", text)
+    candidate = json.loads(text)["candidates"][1]
+    for name in (
+        "decode_tps",
+        "speedup",
+        "speedup_ci",
+        "accept_length",
+        "share",
+        "ttft_ms",
+        "beta",
+    ):
+        assert candidate[name] is None
+    assert json.loads(text)["candidates"][2]["reason"] == "The vocabularies differ."
+
+
+def test_not_a_number_is_never_written(empty):
+    empty["candidates"][0]["decode_tps"] = float("nan")
+    with pytest.raises(ValueError, match="JSON"):
+        report.to_json(empty)
+
+
+def test_figures_in_the_result_are_those_of_the_rows(full):
+    baseline, ngram = full["candidates"][:2]
+    assert (baseline["speedup"], baseline["verdict"]) == (1.0, "baseline")
+    assert ngram["speedup"] == pytest.approx(134.3 / 98.4)
+    assert ngram["acceptance_rate"] == pytest.approx(43 / 144)
+    assert ngram["verdict"] == "faster"
+    divergence = full["candidates"][2]["divergences"][0]
+    assert (divergence["token"], divergence["class"]) == (37, "near tie")
+
+
+def test_csv_has_the_rows(full, empty):
+    rows = list(csv.DictReader(io.StringIO(report.to_csv(full))))
+    assert len(rows) == 32
+    assert float(rows[1]["decode_tps"]) == pytest.approx(134.3)
+    assert rows[1]["drafter"] == "ngram"
+    assert report.to_csv(empty).count("\n") == 1
+
+
+# ---- what a person sees -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+def test_no_line_is_too_wide_and_no_number_is_cut(full, width):
+    text = shown(full, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for c in full["candidates"]:
+        assert f"{c['decode_tps']:.1f}" in text
+        assert table.speedup(c) in text
+        assert table.shares(c) in text
+    for word in ("faster", "slower", "near tie"):
+        assert word in text
+    joined = " ".join(text.split())
+    for percent in ("94 67 50 28", "90%", "30%"):
+        assert percent in joined
+
+
+def test_a_wide_terminal_gets_one_table_and_a_narrow_one_two(full):
+    assert shown(full, 160).count("drafter") == 2  # the second is "By workload"
+    assert shown(full, 80).count("drafter") > 2
+
+
+def test_a_pipe_gets_no_control_characters_and_an_old_terminal_no_strange_signs(full):
+    assert "\x1b" not in shown(full, 140)
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    screen = Console(file=raw, width=140)
+    screen.print(table.render(full, screen))
+    raw.flush()
+    text = raw.buffer.getvalue().decode("ascii")
+    assert "faster ^" in text
+    assert "slower v" in text
+
+
+def test_nothing_measured_reads_na(empty):
+    text = shown(empty, 80)
+    assert "n/a" in text
+    assert not re.search(r"\bnan\b|None", text)
+    assert "small n=3 refused: The vocabularies differ." in text
+    assert "Stopped before the end" in text
+
+
+def test_a_mismatch_is_loud(made, people, prompts):
+    wrong = Divergence("chat8", "p1", 0, 5, "MISMATCH", 3.0, 0.1, "the batches do not explain it")
+    rows = [made.row(w, p, made.generation()) for p in prompts for w in people[:2]]
+    result = make(
+        made, rows, people[:2], prompts, audits={people[1].key: Audit(False, 8, (wrong,))}
+    )
+    text = shown(result, 80)
+    assert "MISMATCH: ngram n=8" in text
+    assert "at token 5" in " ".join(text.split())
+    assert "MISMATCH" in table.to_markdown(result)
+    assert result["candidates"][1]["identical"] is False
+
+
+def test_doubtful_rows_are_named_under_the_table(made, people, prompts):
+    rows = [
+        made.row(people[0], prompts[0], made.generation(), flags=["short", "repeats"]),
+        made.row(people[1], prompts[0], None, flags=["crashed"]),
+        made.row(people[1], prompts[1], made.generation(), flags=["faulty"]),
+    ]
+    text = shown(make(made, rows, people[:2], prompts), 200)
+    assert "short: 1 of 3 runs" in text
+    assert "repeats: 1 of 3 runs" in text
+    assert "crashed: 1 of 3 runs" in text
+    assert "FAULTY" in text
+
+
+def test_markdown_holds_the_table_and_escapes_bars(made, prompts):
+    odd = made.candidate("a|b", 3)
+    rows = [made.row(w, p, made.generation()) for p in prompts for w in (made.candidate(), odd)]
+    text = table.to_markdown(make(made, rows, [made.candidate(), odd], prompts))
+    header, rule, first = text.splitlines()[2:5]
+    assert header.count("|") == rule.count("|") == first.count("|")
+    assert "a\\|b" in text
+
+
+def conclusion(made, speeds, prompts, **confirmed):
+    people = [made.candidate(), made.candidate("small", 3), made.candidate("small", 8)]
+    rows = [
+        made.row(who, p, made.generation(tps=tps * (1 + i / 500)))
+        for i, p in enumerate(prompts)
+        for who, tps in zip(people, speeds, strict=True)
+    ]
+    for i, p in enumerate(prompts if confirmed else ()):
+        again = (100.0, confirmed["again"] * (1 + (i % 3 - 1) / 200))
+        for who, tps in zip(people, again, strict=False):
+            rows.append(made.row(who, p, made.generation(tps=tps), phase="confirm", run=1))
+    return table.conclusions(make(made, rows, people, prompts))[-1]
+
+
+def test_the_answer_in_a_sentence(made, prompts):
+    assert "Every drafter measured is slower" in conclusion(made, (100, 80, 70), prompts)
+    assert "No drafter is shown to be faster" in conclusion(made, (100, 100, 70), prompts)
+    chosen = conclusion(made, (100, 130, 110), prompts)
+    assert "small n=3 is 1.30x" in chosen
+    assert "chosen and measured on the same runs" in chosen
+    again = conclusion(made, (100, 130, 110), prompts, again=125)
+    assert "small n=3 is 1.25x" in again
+    assert "measured again on runs not used to choose it" in again
+    fallen = conclusion(made, (100, 130, 70), prompts, again=100)
+    assert "was not when measured again" in fallen
+    assert "Too few runs" in conclusion(made, (100, 130, 110), prompts[:2])
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for path, said in (
+        (tmp_path / "no" / "r.json", "does not exist"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "file" / "r.json", "does not exist"),
+    ):
+        with pytest.raises(UsageError, match=said) as error:
+            report.check_writable({"--json": str(path)})
+        assert error.value.hint
+    with pytest.raises(UsageError, match="same file"):
+        report.check_writable({"--json": str(tmp_path / "r"), "--csv": f"{tmp_path}/./r"})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_write_permission_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="cannot be written"):
+        report.check_writable({"--json": str(tmp_path / "r.json")})
+
+
+def test_the_check_leaves_nothing_behind_and_keeps_the_old_file(tmp_path):
+    old = tmp_path / "r.json"
+    old.write_text("old")
+    report.check_writable({"--json": str(old), "--csv": str(tmp_path / "r.csv")})
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
+    assert old.read_text() == "old"
+
+
+def test_a_file_is_written_whole_and_a_link_is_followed(tmp_path):
+    real = tmp_path / "real.json"
+    link = tmp_path / "link.json"
+    real.write_text("old")
+    link.symlink_to(real)
+    report.write(str(link), "new é")
+    assert real.read_text("utf-8") == "new é"
+    assert link.is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "real.json"]
+
+
+def test_a_device_is_written_to_not_replaced():
+    report.check_writable({"--json": os.devnull})
+    report.write(os.devnull, "x")
+    assert not os.path.isfile(os.devnull)  # noqa: PTH113
