@@ -39,10 +39,12 @@ class DraftModelDrafter:
         self.needs = Needs(outputs=n_max + 1, rollback=True)
         # ids beyond the target's vocabulary (sizes may differ by 128) are never drafted
         self._width = min(context.n_vocab, target_vocab)
+        # and one beyond the drafter's own is read as its last: decoding it would be an error
+        self._last_id = context.n_vocab - 1
         self._eog = model.vocab.eog
         self._draft = Draft(n_max)
         self._single = Batch(1)
-        self._prompt = Batch(context.params.batch)
+        self._prompt = Batch(context.n_batch)
         self._prompt.outputs[:] = 0
         self._scratch = np.empty(self._width, np.float32)
         self._tokens: Sequence[int] = []
@@ -53,7 +55,7 @@ class DraftModelDrafter:
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         common = min(common_prefix(self._tokens[: self._held], tokens), len(tokens) - 1)
         self._truncate(common)
-        self._tokens = tokens
+        self._tokens, self._committed = tokens, len(tokens)
         self._sampler = sampler
 
     def process(self, tokens: Sequence[int], position: int) -> None:
@@ -68,16 +70,20 @@ class DraftModelDrafter:
         batch = self._prompt
         while self._held < end:
             n = min(end - self._held, batch.capacity)
-            batch.tokens[:n] = self._tokens[self._held : self._held + n]
+            chunk = batch.tokens[:n]
+            chunk[:] = self._tokens[self._held : self._held + n]
+            np.minimum(chunk, self._last_id, out=chunk)
             batch.fill_positions(n, self._held)
             batch.outputs[n - 1] = last_row and self._held + n == end
-            self.context.decode(batch)
-            batch.outputs[n - 1] = 0
+            try:
+                self.context.decode(batch)
+            finally:
+                batch.outputs[n - 1] = 0
             self._held += n
 
     def _decode_one(self, token: int, position: int, *, output: bool = True) -> None:
         batch = self._single
-        batch.tokens[0] = token
+        batch.tokens[0] = min(token, self._last_id)
         batch.outputs[0] = output
         batch.fill_positions(1, position)
         self.context.decode(batch)
@@ -126,6 +132,7 @@ class DraftModelDrafter:
 
     def accept(self, tokens: list[int], accepted: int) -> None:
         self._truncate(min(self._committed + accepted, len(tokens) - 1))
+        self._committed = len(tokens) - 1  # a step that drafts nothing takes nothing back
 
     def _truncate(self, length: int) -> None:
         if length < self._held:
