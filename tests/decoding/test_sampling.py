@@ -116,7 +116,7 @@ def test_random_numbers_depend_on_their_key_alone() -> None:
     keys = [(s, i, p) for s in range(5) for i in range(5) for p in (TARGET, ACCEPT)]
     assert len({uniform(*key) for key in keys}) == len(keys)
     many = np.array([uniform(7, i, TARGET) for i in range(4000)])
-    assert 0 <= many.min() and many.max() < 1
+    assert many.min() >= 0 and many.max() < 1
     counts, _ = np.histogram(many, bins=20, range=(0, 1))
     assert abs(counts - 200).max() < 70  # five standard deviations
 
