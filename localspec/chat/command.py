@@ -39,7 +39,8 @@ HELP = """\
 /load FILE       read a conversation that /save wrote
 /help            this list
 /quit            leave (so does Ctrl-D)
-A line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of several lines.
+A line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of several
+lines, which is never a command.
 Ctrl-C stops an answer; what there is of it stays in the conversation."""
 
 
@@ -285,7 +286,7 @@ class Repl:
         warned = False
         while True:
             try:
-                text = self._message()
+                text, may_be_command = self._message()
                 warned = False
             except EOFError:
                 if self.interactive:
@@ -298,15 +299,16 @@ class Repl:
                 warned = True
                 self.screen.note("Ctrl-C once more leaves; /quit and Ctrl-D do too.")
                 continue
-            if text.strip() == "/quit":
+            is_command = may_be_command and text.startswith("/")
+            if is_command and text.strip() == "/quit":
                 return 0
-            self._turn(text)
+            self._turn(text, is_command)
             if self.stopped and not self.interactive:
                 return INTERRUPTED
 
-    def _turn(self, text: str) -> None:
+    def _turn(self, text: str, is_command: bool) -> None:
         try:
-            if text.startswith("/"):
+            if is_command:
                 self._command(text)
             elif text.strip():
                 self._show(lambda: self.session.ask(text))
@@ -315,8 +317,9 @@ class Repl:
             self.screen.notices(self.session)
             self.screen.error(error)
 
-    def _message(self) -> str:
-        """A line, lines joined by a backslash at their end, or a triple-quoted block."""
+    def _message(self) -> tuple[str, bool]:
+        """A line, lines joined by a backslash at their end, or a triple-quoted block; a block is
+        never a command."""
         line = clean(self._read("> "))
         if line.lstrip().startswith('"""'):
             lines = [line.lstrip()[3:]]
@@ -324,9 +327,9 @@ class Repl:
                 try:
                     lines.append(clean(self._read(". ")))
                 except EOFError:
-                    return "\n".join(lines)
+                    return "\n".join(lines), False
             lines[-1] = lines[-1].rstrip()[:-3]
-            return "\n".join(lines).strip("\n")
+            return "\n".join(lines).strip("\n"), False
         lines = [line]
         while lines[-1].endswith("\\"):
             lines[-1] = lines[-1][:-1]
@@ -334,7 +337,7 @@ class Repl:
                 lines.append(clean(self._read(". ")))
             except EOFError:
                 break
-        return "\n".join(lines)
+        return "\n".join(lines), True
 
     def _show(self, begin: Callable[[], Answer]) -> None:
         try:

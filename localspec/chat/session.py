@@ -445,7 +445,7 @@ class Answer(Iterator[Prefill | Chunk]):
         except StopIteration:
             self._done = True
             self._chat._finished(self)
-            raise
+            return self._rest()
         except (EngineDied, EngineFailed) as error:
             self._done = True
             self._chat._broke(self, error)
@@ -453,3 +453,16 @@ class Answer(Iterator[Prefill | Chunk]):
         if isinstance(event, Chunk):
             self.text += "".join(span.text for span in event.spans)
         return event
+
+    def _rest(self) -> Chunk:
+        """What came after the last Chunk: the engine tells it in the result only."""
+        run, known = self.stream.result, len(self.text)
+        spans = []
+        for span in run.spans:
+            if known < len(span.text):
+                spans.append(replace(span, text=span.text[known:]))
+            known = max(0, known - len(span.text))
+        if not spans:
+            raise StopIteration
+        self.text = run.text
+        return Chunk(0, tuple(spans), (), len(run.tokens), run.times.end_to_end)

@@ -1,0 +1,195 @@
+"""The line-based chat: messages, commands, errors, what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.catalog import DrafterSpec, Target, resolve_drafters
+from localspec.chat import command, session
+from localspec.chat.command import Repl, Screen, clean, statistics_line
+from localspec.chat.session import ChatSession
+from localspec.errors import EngineDied, UsageError
+from localspec.records import ChatOptions, Counts, Generation, Times
+from tests.chat.scripted import ScriptedEngine, said
+
+
+class Chat:
+    """A Repl on a scripted engine that reads ``lines``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine) -> None:
+        ngram = DrafterSpec("ngram", "ngram")
+        target = Target("t", Path("/models/scripted.gguf"), "T", (ngram,))
+        monkeypatch.setattr(session, "resolve_target", lambda _name: target)
+        monkeypatch.setattr(session, "resolve_drafters", resolve_drafters)
+        self.engine = engine
+        self.out, self.err = io.StringIO(), io.StringIO()
+
+    def __call__(self, *lines: str, **options: Any) -> int:
+        feed: Iterator[str] = iter(lines)
+
+        def read(_prompt: str) -> str:
+            try:
+                return next(feed)
+            except StopIteration:
+                raise EOFError from None
+
+        chosen = ChatOptions(**{"model": "t", **options})
+        screen = Screen(quiet=chosen.quiet, out=self.out, err=self.err)
+        start: Any = self.engine.start
+        with ChatSession(chosen, start_engine=start) as chat:
+            self.session = chat
+            return Repl(chat, screen, read).run()
+
+    @property
+    def questions(self) -> list[str]:
+        return [m.content for m in self.session.conversation.messages if m.role == "user"]
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(*script: Any) -> Chat:
+        return Chat(monkeypatch, ScriptedEngine(*script))
+
+    return make
+
+
+def test_answers_are_all_that_stdout_gets(talk: Any) -> None:
+    chat = talk(said("Hello"), said("<think>hm</think>Ciao"))
+    assert chat("Hi", "", "   ", "Bye") == 0
+    assert chat.out.getvalue() == "Hello\n<think>hm</think>Ciao\n"
+    assert chat.err.getvalue().count("tok/s") == 2
+    assert "\x1b" not in chat.err.getvalue()
+
+
+def test_quiet_leaves_the_statistics_out(talk: Any) -> None:
+    chat = talk(said("Hello"))
+    chat("Hi", quiet=True)
+    assert "tok/s" not in chat.err.getvalue()
+
+
+def test_lines_are_joined_by_a_backslash_and_by_triple_quotes(talk: Any) -> None:
+    chat = talk(*[said("a")] * 5)
+    chat(
+        "one \\",
+        "two",
+        '"""first',
+        "",
+        '  second"""',
+        '"""',
+        "/quit",
+        '"""',
+        '"""one line"""',
+        "open \\",
+    )
+    assert chat.questions == ["one \ntwo", "first\n\n  second", "/quit", "one line", "open "]
+
+
+def test_quit_ends_the_chat_without_reading_on(talk: Any) -> None:
+    chat = talk(said("a"))
+    assert chat("Hi", "/quit", "Bye") == 0
+    assert chat.questions == ["Hi"]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("/nosuch", "There is no command /nosuch."),
+        ("/spec", "/spec takes on or off."),
+        ("/spec maybe", "/spec takes on or off."),
+        ("/drafter", "Known here: none, ngram."),
+        ("/drafter nosuch", "no drafter called 'nosuch'"),
+        ("/drafter all", "A chat uses one drafter."),
+        ("/n", "/n takes a number"),
+        ("/n three", "/n takes a number"),
+        ("/n 0", "A draft of 0 tokens"),
+        ("/regen", "There is no answer"),
+        ("/save", "/save takes one file."),
+        ("/save a b", "/save takes one file."),
+        ("/save /no/such/folder/f.json", "cannot be written"),
+        ("/load /no/such/file.json", "cannot be read"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence_and_the_chat_goes_on(
+    talk: Any, line: str, sentence: str
+) -> None:
+    chat = talk(said("Hello"))
+    assert chat(line, "Hi") == 1  # for a script that feeds the chat
+    assert sentence in chat.err.getvalue()
+    assert chat.out.getvalue() == "Hello\n"
+
+
+def test_commands_change_what_they_say(talk: Any) -> None:
+    chat = talk(said("one"), said("two"), said("three"))
+    code = chat(
+        "/spec off", "Hi", "/regen", "/spec on", "/n 5", "/system Be brief.", "Hi", "/stats"
+    )
+    assert code == 0
+    assert [(d.name, d.n_max) for _, d, _ in chat.engine.opened] == [
+        ("ngram", 8),
+        ("none", 0),
+        ("ngram", 8),
+        ("ngram", 5),
+    ]
+    assert chat.out.getvalue() == "one\ntwo\nthree\n"
+    assert chat.session.conversation.system == "Be brief."
+    assert chat.questions == ["Hi"]
+    said_so = chat.err.getvalue()
+    assert f"seed={chat.session.last_seed}" in said_so
+    assert "temperature=0.7" in said_so
+    assert "3 answers" in said_so
+
+
+def test_reset_forgets_the_turns_but_not_the_system_message(talk: Any) -> None:
+    chat = talk(said("a"), said("b"))
+    chat("Hi", "/reset", "Bye", system="Be brief.")
+    assert chat.questions == ["Bye"]
+    assert chat.session.conversation.system == "Be brief."
+
+
+def test_a_conversation_is_saved_and_read_again(talk: Any, tmp_path: Path) -> None:
+    file = tmp_path / "my chat.json"
+    chat = talk(said("a"), said("b"), said("c"))
+    assert chat("Hi", f'/save "{file}"', "/reset", f'/load "{file}"', "Bye") == 0
+    assert chat.questions == ["Hi", "Bye"]
+    assert json.loads(file.read_text())["settings"]["drafter"]["method"] == "ngram"
+
+
+def test_a_dead_engine_is_said_and_the_next_question_gets_a_new_one(talk: Any) -> None:
+    died = EngineDied("signal SIGKILL", ["the end"], "/tmp/engine.log")
+    chat = talk(("Par", died), said("Back"))
+    assert chat("Hi", "Again") == 1
+    assert chat.out.getvalue() == "Par\nBack\n"
+    assert "The engine process died (signal SIGKILL)." in chat.err.getvalue()
+    assert chat.engine.starts == 2
+
+
+def test_a_statistics_line_has_no_figure_that_was_not_observed() -> None:
+    nothing = Generation("", (), "cancelled", 5, 0, Counts(), Times())
+    line = statistics_line(nothing)
+    assert "0 tokens · n/a tok/s · accept length n/a · coverage n/a" in line
+    assert "nan" not in line
+    assert "TTFT n/a" in line
+    counts = Counts(
+        steps=4, steps_with_draft=3, target_calls=4, decode_tokens=9, drafted=8, accepted=5
+    )
+    times = Times(ttft=0.0842, decode=0.3)
+    line = statistics_line(Generation("x", tuple(range(10)), "eog", 50, 40, counts, times))
+    assert line == (
+        "10 tokens · 30.0 tok/s · accept length 2.25 · coverage 75 % · 4 passes · TTFT 84 ms · "
+        "prompt 50: 40 cached + 10 evaluated · end of the answer"
+    )
+
+
+def test_bytes_that_are_no_text_become_replacement_characters() -> None:
+    assert clean("a\udcff\ud83db 👋") == "a\ufffd\ufffdb 👋"
+
+
+def test_a_run_without_a_prompt_is_refused() -> None:
+    with pytest.raises(UsageError, match="empty"):
+        command.run(ChatOptions("demo"), "")

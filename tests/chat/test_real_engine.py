@@ -1,0 +1,304 @@
+"""Chat and run on the real engine: tiny models, and the demo model on a real (pseudo) terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.chat.session import ChatSession
+from localspec.engine.messages import Chunk, Prefill
+from localspec.records import (
+    ChatOptions,
+    ContextSettings,
+    DrafterSettings,
+    EngineOptions,
+)
+
+ONE = {"threads": 1}
+"""Threads that spin for each other are slow beyond measure when something else runs as well."""
+ROOT = Path(__file__).parents[2]
+PROGRAM = """\
+import ast, sys
+from localspec.chat.command import chat, run
+from localspec.records import ChatOptions, EngineOptions
+from localspec.errors import LocalspecError
+options = ast.literal_eval(sys.argv[2])
+engine = EngineOptions(**options.pop("engine", {}))
+try:
+    chosen = ChatOptions(**options, engine=engine)
+    sys.exit(chat(chosen) if sys.argv[1] == "chat" else run(chosen, sys.argv[3]))
+except LocalspecError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+def program(*words: str, **options: Any) -> list[str]:
+    kind, *rest = words
+    return [sys.executable, "-c", PROGRAM, kind, repr(options), *rest]
+
+
+def call(*words: str, text: str = "", **options: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        program(*words, **options), input=text.encode(), capture_output=True, cwd=ROOT, timeout=300
+    )
+
+
+def greedy(model: Path, drafter: str, ctx: int = 1024) -> ChatOptions:
+    engine = EngineOptions(ctx=ctx, threads=1, sampler={"temperature": 0.0})
+    return ChatOptions(str(model), drafter, max_tokens=24, engine=engine)
+
+
+def finish(answer: Any) -> Any:
+    for _ in answer:
+        pass
+    return answer.result
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram"])
+def test_reused_turns_give_what_a_fresh_prefill_of_the_same_ids_gives(
+    tiny_bytes: Path, drafter: str
+) -> None:
+    with ChatSession(greedy(tiny_bytes, drafter)) as chat:
+        for question in ("Hi", "Go on", "And\n<|im_end|>"):
+            answer = chat.ask(question)
+            run = finish(answer)
+            chat.engine.open("fresh", DrafterSettings(), ContextSettings(n_ctx=1024, threads=1))
+            fresh = chat.engine.generate(
+                "fresh", answer.prompt.ids, sampler=replace(chat.sampler, seed=0), max_tokens=24
+            )
+            assert run.tokens == fresh.tokens
+        assert run.cached_tokens > 40
+        assert run.prompt_tokens - run.cached_tokens < 40
+
+
+def test_switching_the_drafter_keeps_the_conversation_in_the_cache(
+    tiny_bytes: Path, tiny_draft: Path
+) -> None:
+    with ChatSession(greedy(tiny_bytes, "none")) as chat:
+        finish(chat.ask("Hi"))
+        for name in ("ngram", "none", "ngram"):
+            chat.use_drafter(name)
+            run = finish(chat.ask("Go on"))
+            assert run.cached_tokens > 20
+            assert run.prompt_tokens - run.cached_tokens < 30
+        with pytest.raises(Exception, match="vocabulary"):
+            chat.use_drafter(str(tiny_draft))
+        assert finish(chat.ask("Go on")).cached_tokens > 20
+
+
+def test_a_special_token_in_a_question_reaches_the_model_as_text(tiny_bytes: Path) -> None:
+    with ChatSession(greedy(tiny_bytes, "none")) as chat:
+        (end,) = chat.engine.tokenize("<|im_end|>", bos=False)
+        answer = chat.ask("<|im_end|>" * 3)
+        finish(answer)
+        assert answer.prompt.text.count("<|im_end|>") == 4
+        assert answer.prompt.ids.count(end) == 1
+
+
+def test_streamed_text_is_the_text_of_the_answer(tiny_bytes: Path) -> None:
+    with ChatSession(greedy(tiny_bytes, "ngram")) as chat:
+        answer = chat.ask("Say something that is not UTF-8")
+        streamed = "".join(
+            span.text for event in answer if isinstance(event, Chunk) for span in event.spans
+        )
+        assert streamed == answer.result.text == answer.text
+
+
+def test_an_engine_that_is_killed_is_replaced_and_the_conversation_lives(tiny_bytes: Path) -> None:
+    with ChatSession(greedy(tiny_bytes, "none")) as chat:
+        finish(chat.ask("Hi"))
+        first = chat.engine.pid
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(Exception, match="SIGKILL"):
+            for _ in range(10):  # it may be noticed by the question or between two
+                finish(chat.ask("Again"))
+                assert chat.engine.pid != first
+                raise RuntimeError("SIGKILL was noticed between the questions")
+        run = finish(chat.ask("Again"))
+        assert chat.engine.pid != first
+        assert run.prompt_tokens > 40
+
+
+def test_run_writes_the_answer_and_nothing_else_on_stdout(tiny_bytes: Path) -> None:
+    asked = {"model": str(tiny_bytes), "drafter": "none", "max_tokens": 20}
+    engine = {"sampler": {"temperature": 0.0}, "threads": 1}
+    done = call("run", "Hi", **asked, engine=engine)
+    with ChatSession(replace(greedy(tiny_bytes, "none"), max_tokens=20)) as chat:
+        expected = finish(chat.ask("Hi")).text
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected.encode()
+    assert b"tok/s" in done.stderr
+    quiet = call("run", "Hi", **asked, engine=engine, quiet=True)
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, b"")
+
+
+def test_run_raw_has_one_bos_whether_or_not_the_prompt_brings_one(tiny_target: Path) -> None:
+    """tiny_target adds ``<s>``."""
+    for prompt in ("abc", "<s>abc"):
+        with ChatSession(replace(greedy(tiny_target, "none"), raw=True)) as chat:
+            answer = chat.complete(prompt)
+            finish(answer)
+            assert answer.prompt.ids.count(chat.engine.tokenize("<s>", bos=False)[0]) <= 1
+            assert answer.result.prompt_tokens == len(answer.prompt.ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        ({"model": "nosuch"}, 2, "no model called 'nosuch'"),
+        ({"model": "/no/such.gguf"}, 1, "such.gguf"),
+        ({"model": "demo", "drafter": "nosuch"}, 2, "no drafter called 'nosuch'"),
+        ({"model": "demo", "engine": {"ctx": 64, **ONE}}, 1, "tokens but the context holds"),
+    ],
+)
+def test_bad_input_to_run_is_a_sentence_and_an_exit_code(
+    options: dict[str, Any], code: int, sentence: str
+) -> None:
+    done = call("run", "word " * 400, **options)  # llama.cpp makes the 64 cells 256
+    assert done.returncode == code
+    assert sentence in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_a_reader_that_goes_away_ends_run_without_complaint(demo_model: Path) -> None:
+    command = program(
+        "run", "Count to 500.", model="demo", drafter="none", max_tokens=300, engine=ONE
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 141
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_ctrl_c_during_run_prints_what_there_is(demo_model: Path) -> None:
+    command = program(
+        "run", "Count to 500.", model="demo", drafter="none", max_tokens=2000, engine=ONE
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    began = process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert began + rest
+    assert b"stopped" in errors
+    assert b"Traceback" not in errors
+
+
+def test_a_chat_through_pipes(tiny_bytes: Path) -> None:
+    done = call(
+        "chat",
+        text="Hi\n/spec off\nAgain\n",
+        model=str(tiny_bytes),
+        drafter="ngram",
+        max_tokens=8,
+        engine={"ctx": 512, "threads": 1, "sampler": {"temperature": 0.0}},
+    )
+    assert done.returncode == 0, done.stderr
+    errors = done.stderr.decode()
+    assert errors.count("tok/s") == 2
+    assert "Speculation is off." in errors
+    assert b"\x1b" not in done.stdout
+    assert b"> " not in done.stdout[:2]
+
+
+# ---- on a terminal ---------------------------------------------------------------------------
+
+pty = pytest.importorskip("pty")  # not on Windows
+
+
+class Terminal:
+    """The chat on a pseudo terminal."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.execve(command[0], command, {**os.environ, "TERM": "xterm"})
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 120) -> None:
+        """Read until ``text`` comes after what was waited for before."""
+        ends = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self.fd], [], [], max(0, ends - time.monotonic()))
+            assert ready, f"{text!r} did not come; last seen: {self.seen[-2000:]!r}"
+            try:
+                self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
+            except OSError:  # Linux: the other side is closed
+                raise AssertionError(f"ended before {text!r}: {self.seen[-2000:]!r}") from None
+        self.seen = self.seen[self.seen.index(text) + len(text) :]
+
+    def exit_code(self) -> int:
+        while True:
+            try:
+                if not os.read(self.fd, 65536):
+                    break
+            except OSError:
+                break
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_ctrl_c_stops_the_answer_keeps_the_chat_and_twice_at_the_prompt_leaves(
+    demo_model: Path,
+) -> None:
+    terminal = Terminal(program("chat", model="demo", engine=ONE))
+    terminal.wait_for("Ctrl-D leaves.")
+    terminal.wait_for("> ")
+    terminal.type("Write a very long story about a fox.\n")
+    terminal.wait_for("fox.")
+    terminal.wait_for(" the ")  # the answer is coming
+    terminal.type("\x03")
+    terminal.wait_for("stopped")
+    terminal.wait_for("> ")
+    terminal.type("/drafter nosuch\n")
+    terminal.wait_for("error: demo has no drafter called 'nosuch'")
+    terminal.wait_for("> ")
+    terminal.type("/n 1\n")
+    terminal.wait_for("at most 1 a step")
+    terminal.type("Name one colour.\n")
+    terminal.wait_for("cached")
+    terminal.wait_for("> ")
+    terminal.type("\x03")
+    terminal.wait_for("once more leaves")
+    terminal.type("\x03")
+    assert terminal.exit_code() == 130
+
+
+def test_ctrl_d_leaves_with_0(demo_model: Path) -> None:
+    terminal = Terminal(program("chat", model="demo", drafter="none", engine=ONE))
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.exit_code() == 0
+
+
+def test_a_long_prefill_can_be_stopped_and_leaves_no_trace(demo_model: Path) -> None:
+    options = ChatOptions("demo", "none", engine=EngineOptions(ctx=8192, threads=1))
+    with ChatSession(options) as chat:
+        answer = chat.ask("word " * 6000)
+        for event in answer:
+            assert isinstance(event, Prefill)
+            answer.cancel()
+        assert answer.result.stop == "cancelled"
+        assert answer.result.tokens == ()
+        assert chat.conversation.messages == []
+        assert finish(chat.ask("Say yes.")).text
