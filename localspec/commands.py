@@ -459,10 +459,14 @@ def bench(
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on to --max-tokens past the answer's end.")
     ] = False,
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each prompt.")] = 1,
+    runs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs of each prompt. Default: 1, or 5 for a single prompt."),
+    ] = None,
     system: System = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit code 1 when an output is not identical.")
+        bool,
+        typer.Option("--strict", help="Exit code 1 when an output differs by more than rounding."),
     ] = False,
     quiet: Quiet = False,
     json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,

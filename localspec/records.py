@@ -315,7 +315,10 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What ``localspec bench`` was asked for. ``prompt`` "-" is stdin, read by the command line."""
+    """What ``localspec bench`` was asked for. ``prompt`` "-" is stdin, read by the command line.
+
+    ``runs`` None: one run a prompt, more where there are too few prompts for an interval.
+    """
 
     model: str
     drafters: tuple[str, ...] = ()
@@ -327,7 +330,7 @@ class BenchOptions:
     temperatures: tuple[float, ...] = ()
     max_tokens: int | None = None
     ignore_eos: bool = False
-    runs: int = 1
+    runs: int | None = None
     system: str | None = None
     strict: bool = False
     quiet: bool = False

@@ -40,6 +40,8 @@ from localspec.records import BenchOptions, ContextSettings, ModelInfo, SamplerS
 
 PLAIN_WIDTH = 140
 """Columns of a table that goes into a pipe or file, where nobody says how wide it may be."""
+RUNS_OF_ONE = 5
+"""Runs of a single prompt, unless told otherwise: an interval needs several pairs."""
 MEMORY_SHARE = 0.9
 LARGEST_HASHED = 1 << 30
 """Bytes of the largest target whose hash is computed for the result."""
@@ -136,7 +138,7 @@ def _measure(
 
 
 def _check(options: BenchOptions) -> None:
-    if options.runs < 1:
+    if options.runs is not None and options.runs < 1:
         raise UsageError("--runs must be 1 or more.", "Leave it out for one run a prompt.")
     if options.max_tokens is not None and options.max_tokens < 2:
         raise UsageError(
@@ -192,7 +194,7 @@ def _plan(
         ),
         sampler=sampler,
         max_tokens=max_tokens,
-        runs=options.runs,
+        runs=options.runs or (RUNS_OF_ONE if len(fits) == 1 else 1),
         order_seed=sampler.seed,
         ignore_eos=options.ignore_eos,
         quick=options.quick,

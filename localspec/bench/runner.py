@@ -146,7 +146,6 @@ class Measurement:
     status: dict[str, Status] = field(default_factory=dict)
     interrupted: bool = False
     together: bool = True
-    confirmed: bool = False
 
 
 class Runner:
@@ -170,13 +169,13 @@ class Runner:
     def run(self) -> Measurement:
         """Measure. Raises only when the baseline cannot be run at all."""
         self._began = time.monotonic()
-        interrupted = confirmed = False
+        interrupted = False
         try:
             self._warm_up()
             self._choose_prompts()
             self._do(self._schedule("main", self._plan.candidates))
             self._repeat_unsound()
-            confirmed = self._confirm()
+            self._confirm()
         except KeyboardInterrupt:
             interrupted = True
             self._cut_short("stopped by the user")
@@ -193,7 +192,6 @@ class Runner:
             self._status,
             interrupted,
             self._sessions.together,
-            confirmed,
         )
 
     # ---- phases -------------------------------------------------------------------------------
@@ -294,16 +292,15 @@ class Runner:
             ):
                 self._rows[i] = row.flagged("replaced")
 
-    def _confirm(self) -> bool:
+    def _confirm(self) -> None:
         """Measure the winner of each temperature again, against the baseline, on runs that were not
         used to choose it. With a single candidate nothing was chosen."""
         best = winners(analyse(self._plan, self._rows))
         drafted = {c.session for c in self._plan.candidates if not c.is_baseline}
         if self._plan.quick or not best or len(drafted) < 2:
-            return False
+            return
         pairs = [c for m in best for c in (self._plan.baseline_of(m.candidate), m.candidate)]
         self._do(self._schedule("confirm", pairs))
-        return True
 
     # ---- runs ---------------------------------------------------------------------------------
 
