@@ -99,10 +99,12 @@ class Session:
     def _keep_prefix(self, prompt: Sequence[int], reuse: bool) -> int:
         keep = common_prefix(self.held, prompt) if reuse else 0
         keep = min(keep, len(prompt) - 1)  # at least one token must be evaluated for a row
-        if keep and keep < len(self.held) and not self.target.context.truncate(keep):
-            keep = 0  # a recurrent memory cannot go back: start afresh
+        context = self.target.context
+        # A recurrent memory cannot go back, also not out of a decode that was cancelled half way
+        if keep and not (context.truncate(keep) and context.last_position() == keep - 1):
+            keep = 0
         if not keep:
-            self.target.context.clear()
+            context.clear()
             if not reuse:
                 self.drafter.reset()
         self.held = list(prompt[:keep])
@@ -119,6 +121,9 @@ class Session:
         gc.disable()  # the loop makes no cycles; a collection in it would land in some step's time
         try:
             return self._run(request, listener)
+        except BaseException:
+            self.clear()  # somewhere in a step: what the memories hold is not what is on record
+            raise
         finally:
             if was_enabled:
                 gc.enable()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.drafters.base import Draft, Needs
-from localspec.errors import SpeculationRefused
+from localspec.errors import SpeculationRefused, UsageError
 from localspec.llama import Context
 from localspec.llama.context import Batch, Rows
 
@@ -20,10 +20,16 @@ class Target:
                 "cannot be rolled back to a rejected draft.",
                 "Run it without speculation: --drafter none.",
             )
+        if needs.outputs > context.n_batch:
+            raise UsageError(
+                f"A draft of {needs.outputs - 1} tokens does not fit a context of "
+                f"{context.params.n_ctx}.",
+                "Draft fewer tokens (--n-max) or raise --ctx.",
+            )
         self.context = context
         self._sequences = needs.sequences
         self._verify = Batch(needs.outputs, needs.sequences)
-        self._prompt = Batch(context.params.batch)
+        self._prompt = Batch(context.n_batch)
         self._prompt.outputs[:] = 0
         self._branched = False
         self._leaf_below: list[int] = []

@@ -124,11 +124,13 @@ class Context:
     """Owns a llama_context; a context manager. Logit views die at its next decode."""
 
     def __init__(self, model: Model, params: ContextParams, abort: AbortFlag | None = None) -> None:
-        for kv_type in (params.kv_type,):
-            if kv_type not in KV_TYPES:
-                raise UsageError(
-                    f"Unknown KV cache type {kv_type!r}.", f"Choose from {', '.join(KV_TYPES)}."
-                )
+        if params.kv_type not in KV_TYPES:
+            raise UsageError(
+                f"Unknown KV cache type {params.kv_type!r}.", f"Choose from {', '.join(KV_TYPES)}."
+            )
+        for name, value in (("context", params.n_ctx), ("batch", params.batch)):
+            if not 1 <= value < 2**31:  # ctypes would cut a larger number down without a word
+                raise UsageError(f"A {name} of {value} tokens cannot be made.")
         self.model = model
         self.params = params
         native = L.llama_context_default_params()
@@ -156,6 +158,15 @@ class Context:
         self._memory = c_p(L.llama_get_memory(self.handle))
         self.n_vocab = model.vocab.size
         self.n_ctx: int = L.llama_n_ctx(self.handle)
+        # The most tokens of one decode. llama.cpp caps it by the n_ctx asked for, then pads n_ctx:
+        # more tokens than this abort the process, even where the context would hold them.
+        self.n_batch: int = L.llama_n_batch(self.handle)
+        self._flash_attn = params.flash_attn
+        if params.flash_attn == "auto":  # only the log of the creation says what was decided
+            decided = log_capture.last("llama_context: flash_attn ")
+            if decided.endswith("auto"):
+                decided = log_capture.last("resolve_fused_ops: Flash Attention ")
+            self._flash_attn = "off" if decided.endswith("disabled") else "on"
         self._views: dict[int, Rows] = {}
         self._logits_address = 0
 
@@ -178,12 +189,9 @@ class Context:
 
     def effective(self) -> dict[str, str | int | float | bool]:
         """The values in effect, as llama.cpp reports them."""
-        flash = log_capture.last("Flash Attention was auto, set to")
-        decided = flash.rsplit(" ", 1)[-1] == "enabled" if flash else None
-        chosen = self.params.flash_attn
         return {
             "n_ctx": self.n_ctx,
-            "n_batch": int(L.llama_n_batch(self.handle)),
+            "n_batch": self.n_batch,
             "n_ubatch": int(L.llama_n_ubatch(self.handle)),
             "n_seq_max": int(L.llama_n_seq_max(self.handle)),
             "n_rs_seq": int(L.llama_n_rs_seq(self.handle)),
@@ -191,9 +199,7 @@ class Context:
             "threads": int(L.llama_n_threads(self.handle)),
             "threads_batch": int(L.llama_n_threads_batch(self.handle)),
             "kv_type": self.params.kv_type,
-            "flash_attn": chosen
-            if chosen != "auto"
-            else ("on" if decided in (None, True) else "off"),
+            "flash_attn": self._flash_attn,
         }
 
     def decode(self, batch: Batch) -> None:

@@ -76,20 +76,27 @@ def bind(names: str | tuple[str, ...], restype: Any, *argtypes: Any) -> Callable
 class LogCapture:
     """Keeps llama.cpp's log off the terminal: a ring of recent lines and an optional sink.
 
+    Debug lines are dropped: each context writes hundreds of them, about every graph input.
+
     The callback is global to the library and is set as soon as this module is imported, since
     importing llama_cpp installs one that prints everything.
     """
 
-    CONT = 5
+    DEBUG, CONT = 1, 5
 
     def __init__(self, lines: int = 200) -> None:
         self.ring: collections.deque[str] = collections.deque(maxlen=lines)
         self.sink: Callable[[str], None] | None = None
         self._partial = ""
+        self._level = 0
         self._callback = L.llama_log_callback(self._receive)
         L.llama_log_set(self._callback, c_p(0))
 
     def _receive(self, level: int, text: bytes, _data: Any) -> None:
+        if level != self.CONT:
+            self._level = level
+        if self._level == self.DEBUG:
+            return
         piece = text.decode("utf-8", "replace")
         self._partial = self._partial + piece if level == self.CONT else piece
         if self._partial.endswith("\n"):

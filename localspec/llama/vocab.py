@@ -14,6 +14,7 @@ MAX_SIZE_DIFFERENCE = 128
 CHECK_START = 5
 
 SPM = 1
+ATTR_UNKNOWN = 1 << 0
 ATTR_CONTROL = 1 << 3
 ATTR_USER_DEFINED = 1 << 4
 
@@ -48,11 +49,21 @@ class Vocab:
 
     @cached_property
     def special_texts(self) -> tuple[str, ...]:
-        """Texts that a tokenizer reading special tokens turns into one control token."""
+        """Texts that must not become one token when a person writes them.
+
+        What llama.cpp leaves text with parse_special off (control and unknown), and the chat markup
+        that converters forget to mark as control (DeepSeek's ``<｜User｜>``). Not the other
+        user-defined tokens: Gemma's runs of newlines and HTML tags are ordinary text.
+        """
         get = L.llama_vocab_get_attr
-        wanted = ATTR_CONTROL | ATTR_USER_DEFINED
-        texts = (self.text(i) for i in range(self.size) if get(self.handle, i) & wanted)
-        return tuple(dict.fromkeys(t for t in texts if len(t) > 1))
+        texts: dict[str, None] = {}
+        for i in range(self.size):
+            attr = get(self.handle, i)
+            if attr & (ATTR_UNKNOWN | ATTR_CONTROL | ATTR_USER_DEFINED):
+                text = self.text(i)
+                if not attr & ATTR_USER_DEFINED or "|" in text or "｜" in text:
+                    texts[text] = None
+        return tuple(text for text in texts if len(text) > 1)
 
     def piece(self, token: int) -> bytes:
         """The bytes a token adds to the text (special tokens are rendered), cached."""
