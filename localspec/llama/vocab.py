@@ -59,9 +59,11 @@ class Vocab:
         texts: dict[str, None] = {}
         for i in range(self.size):
             attr = get(self.handle, i)
-            if attr & (ATTR_UNKNOWN | ATTR_CONTROL | ATTR_USER_DEFINED):
+            if attr & (ATTR_UNKNOWN | ATTR_CONTROL):
+                texts[self.text(i)] = None
+            elif attr & ATTR_USER_DEFINED:
                 text = self.text(i)
-                if not attr & ATTR_USER_DEFINED or "|" in text or "｜" in text:
+                if "|" in text or "\N{FULLWIDTH VERTICAL LINE}" in text:
                     texts[text] = None
         return tuple(text for text in texts if len(text) > 1)
 
