@@ -104,15 +104,15 @@ class Screen:
         self.terminal = self.out.isatty()
         self._dim_out = self.terminal and not plain
         self._dim_err = self.err.isatty() and not plain
-        for stream in (self.out, self.err):
+        # Through pipes the very text, also where locale or platform would change it; a terminal
+        # may lack a character, and what comes in may be no text at all.
+        for stream in (self.out, self.err, sys.stdin):
             reconfigure = getattr(stream, "reconfigure", None)
-            if reconfigure is None:
-                continue
-            if stream.isatty():
-                reconfigure(errors="replace")  # an old console may lack the characters
-            else:
-                # The very text, also where the locale or the platform would change it.
-                reconfigure(encoding="utf-8", newline="\n")
+            if reconfigure is not None and stream.isatty():
+                reconfigure(errors="replace")
+            elif reconfigure is not None:
+                newline = None if stream is sys.stdin else "\n"
+                reconfigure(encoding="utf-8", errors="replace", newline=newline)
 
     def write(self, text: str) -> None:
         self.out.write(text)

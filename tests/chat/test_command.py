@@ -186,6 +186,29 @@ def test_a_statistics_line_has_no_figure_that_was_not_observed() -> None:
     )
 
 
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_thinking_is_dim_on_a_terminal_and_colour_can_be_refused(
+    talk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = []
+    for _ in range(2):
+        chat = talk(said("<think>hm</think>Ciao"))
+        chat.out = FakeTerminal()
+        chat("Hi")
+        shown.append(chat.out.getvalue())
+        monkeypatch.setenv("NO_COLOR", "1")
+    dim, plain = shown
+    assert "\x1b[2mm\x1b[0m" in dim
+    assert dim.endswith("Ciao\n")
+    assert plain == "<think>hm</think>Ciao\n"
+
+
 def test_bytes_that_are_no_text_become_replacement_characters() -> None:
     assert clean("a\udcff\ud83db 👋") == "a\ufffd\ufffdb 👋"
 

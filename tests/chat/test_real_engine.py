@@ -48,9 +48,9 @@ def program(*words: str, **options: Any) -> list[str]:
     return [sys.executable, "-c", PROGRAM, kind, repr(options), *rest]
 
 
-def call(*words: str, text: str = "", **options: Any) -> subprocess.CompletedProcess[bytes]:
+def call(*words: str, text: bytes = b"", **options: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        program(*words, **options), input=text.encode(), capture_output=True, cwd=ROOT, timeout=300
+        program(*words, **options), input=text, capture_output=True, cwd=ROOT, timeout=300
     )
 
 
@@ -216,7 +216,7 @@ def test_ctrl_c_during_run_prints_what_there_is(demo_model: Path) -> None:
 def test_a_chat_through_pipes(tiny_bytes: Path) -> None:
     done = call(
         "chat",
-        text="Hi\n/spec off\nAgain\n",
+        text=b"Hi\n/spec off\nNot UTF-8: \xe6\xad\n",
         model=str(tiny_bytes),
         drafter="ngram",
         max_tokens=8,
