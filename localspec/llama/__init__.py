@@ -4,8 +4,9 @@ Import this package before numpy: on a CUDA build, loading a model after numpy w
 crashed (ENGINE_NOTES, "Later findings").
 """
 
+from localspec.llama.library import build_info, log_capture  # isort: skip  (before numpy)
+
 from localspec.llama.context import Context, ContextParams, DecodeAborted, Rows
-from localspec.llama.library import build_info, log_capture
 from localspec.llama.model import Model, ModelParams
 from localspec.llama.vocab import Vocab
 

@@ -139,7 +139,8 @@ class Context:
         native.n_seq_max = params.sequences
         native.kv_unified = params.sequences > 1
         native.n_rs_seq = params.recurrent_snapshots
-        native.n_outputs_max = params.outputs
+        # llama.cpp aborts where a sequence could not have a row
+        self.n_outputs = native.n_outputs_max = max(params.outputs, params.sequences)
         native.n_threads = native.n_threads_batch = params.threads
         native.type_k = native.type_v = KV_TYPES[params.kv_type]
         native.flash_attn_type = FLASH_ATTN[params.flash_attn]
@@ -195,7 +196,7 @@ class Context:
             "n_ubatch": int(L.llama_n_ubatch(self.handle)),
             "n_seq_max": int(L.llama_n_seq_max(self.handle)),
             "n_rs_seq": int(L.llama_n_rs_seq(self.handle)),
-            "n_outputs_max": self.params.outputs,
+            "n_outputs_max": self.n_outputs,
             "threads": int(L.llama_n_threads(self.handle)),
             "threads_batch": int(L.llama_n_threads_batch(self.handle)),
             "kv_type": self.params.kv_type,
