@@ -26,7 +26,7 @@ from localspec.bench.plan import (
     repeats,
     spread,
 )
-from localspec.bench.rows import Conditions, Row, flags_of, mark_disturbed, mark_faulty
+from localspec.bench.rows import SHORT, Conditions, Row, flags_of, mark_disturbed, mark_faulty
 from localspec.bench.sessions import Sessions
 from localspec.engine.messages import Chunk
 from localspec.errors import EngineDied, LocalspecError
@@ -225,13 +225,19 @@ class Runner:
                 self._expected.update({c.key: seconds for c in candidates})
 
     def _choose_prompts(self) -> None:
-        """``--quick``: as many prompts as fit a minute, spread over the workloads."""
+        """``--quick``: as many prompts as fit a minute, spread over the workloads; where not even
+        the fewest fit, shorter runs too."""
         if not self._plan.quick:
             return
         each = sum(self._expected.values()) * self._plan.runs
-        left = QUICK_SECONDS - (time.monotonic() - self._began)
+        left = QUICK_SECONDS - self._elapsed()
         count = max(QUICK_FEWEST, int(left / each) if each > 0 else len(self._plan.prompts))
-        self._plan = replace(self._plan, prompts=spread(self._plan.prompts, count))
+        tokens = self._plan.max_tokens
+        if each * QUICK_FEWEST > left:
+            tokens = min(tokens, SHORT)
+        self._plan = replace(
+            self._plan, prompts=spread(self._plan.prompts, count), max_tokens=tokens
+        )
 
     def _schedule(self, phase: Phase, candidates: Sequence[Candidate]) -> list[Slot]:
         usable = [c for c in candidates if not self._status[c.key].given_up]

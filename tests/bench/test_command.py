@@ -1,0 +1,199 @@
+"""``localspec bench`` from options to files, on the real engine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from localspec.bench.command import bench
+from localspec.errors import (
+    ContextTooSmall,
+    LocalspecError,
+    ModelFileError,
+    UsageError,
+)
+from localspec.records import BenchOptions, EngineOptions
+
+PROMPTS = "Why is the sky blue?\nName three rivers of Europe.\nCount from one to ten, please.\n"
+
+
+@pytest.fixture
+def workload(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text(PROMPTS)
+    return str(file)
+
+
+@pytest.fixture
+def options(tiny_bytes, workload, tmp_path):
+    return BenchOptions(
+        model=str(tiny_bytes),
+        drafters=("ngram",),
+        workloads=(workload,),
+        n_max=(3,),
+        max_tokens=12,
+        ignore_eos=True,
+        json=str(tmp_path / "r.json"),
+        engine=EngineOptions(threads=1),
+    )
+
+
+def read(options):
+    with open(options.json, encoding="utf-8") as file:  # noqa: PTH123
+        return json.load(file)
+
+
+def test_the_demo_model_end_to_end(workload, tmp_path, capsys):
+    options = BenchOptions(
+        model="demo", workloads=(workload,), n_max=(3,), max_tokens=12, strict=True,
+        json=str(tmp_path / "r.json"), csv=str(tmp_path / "r.csv"),
+        markdown=str(tmp_path / "r.md"), engine=EngineOptions(threads=1),
+    )  # fmt: skip
+    assert bench(options) == 0
+    result = read(options)
+    assert {c["drafter"] for c in result["candidates"]} == {"none", "ngram", "draft-model"}
+    assert len([r for r in result["rows"] if r["phase"] == "main"]) == 9
+    assert all(c["identical"] in (True, None) for c in result["candidates"])
+    draft = next(c for c in result["candidates"] if c["drafter"] == "draft-model")
+    assert draft["counts"]["accepted"] > 0
+    assert draft["accept_length"] > 1
+    assert result["target"]["arch"] == "llama"
+    assert re.fullmatch("[0-9a-f]{64}", result["target"]["sha256"])
+    assert result["settings"]["threads"] == result["settings"]["threads_batch"] == 1
+    assert result["settings"]["n_ctx"] == 256
+    assert result["settings"]["flash_attn"] == "on"
+    out, err = capsys.readouterr()
+    assert "speedup [95 %]" in out
+    assert "9 runs on 3 prompts, about" in err
+    assert (tmp_path / "r.csv").read_text().count("\n") == 1 + len(result["rows"])
+    assert "| baseline |" in (tmp_path / "r.md").read_text()
+
+
+def test_quiet_prints_nothing_but_the_table(options, capsys):
+    assert bench(replace(options, quiet=True)) == 0
+    out, err = capsys.readouterr()
+    assert "baseline" in out
+    assert err == ""
+
+
+def test_each_temperature_is_compared_with_its_own_baseline(options):
+    assert bench(replace(options, temperatures=(0.0, 0.8), strict=True)) == 0
+    found = {(c["drafter"], c["temperature"]): c for c in read(options)["candidates"]}
+    assert len(found) == 4
+    assert found["ngram", 0.8]["identical"] is True
+    assert found["ngram", 0.8]["pairs"] == 3
+
+
+def test_a_single_prompt_is_run_often_enough_for_an_interval(options, capsys):
+    one = replace(options, workloads=(), prompt="Why?")
+    assert bench(one) == 0
+    result = read(options)
+    assert result["settings"]["runs"] == 5
+    assert result["candidates"][1]["speedup_method"] == "t over runs, this prompt only"
+    assert "this prompt only" in capsys.readouterr().out
+    assert bench(replace(one, runs=1)) == 0
+    candidate = read(options)["candidates"][1]
+    assert candidate["speedup_ci"] is None
+    assert candidate["verdict"] is None
+
+
+def test_a_drafter_of_another_vocabulary_is_refused_and_the_rest_is_measured(
+    options, tiny_stranger, capsys
+):
+    assert bench(replace(options, drafters=(str(tiny_stranger), "ngram"))) == 1
+    states = {c["drafter"]: c for c in read(options)["candidates"]}
+    assert states[tiny_stranger.stem]["status"] == "refused"
+    assert states[tiny_stranger.stem]["reason"]
+    assert states["ngram"]["status"] == "ok"
+    assert states["ngram"]["runs"] == 3
+    assert "refused" in capsys.readouterr().out
+
+
+def test_a_target_as_its_own_draft_is_accepted_in_full(options, tiny_bytes):
+    assert bench(replace(options, drafters=(str(tiny_bytes),), p_min=0.0, strict=True)) == 0
+    draft = read(options)["candidates"][1]
+    assert draft["acceptance_rate"] == 1.0
+    assert draft["identical"] is True
+
+
+def test_a_silent_model_gives_na_and_null(options, tiny_silent, capsys):
+    assert bench(replace(options, model=str(tiny_silent), ignore_eos=False)) == 0
+    for c in read(options)["candidates"]:
+        assert c["decode_tps"] is None
+        assert c["speedup"] is None
+    assert "n/a" in capsys.readouterr().out
+
+
+def test_prompts_that_do_not_fit_the_context_are_skipped_with_numbers(options, tmp_path, capsys):
+    file = tmp_path / "long.jsonl"
+    rows = [{"id": f"p{i}", "prompt": "word " * n} for i, n in enumerate((5, 400, 6, 7))]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    small = replace(options, workloads=(str(file),), engine=EngineOptions(threads=1, ctx=256))
+    assert bench(small) == 0
+    result = read(options)
+    (skipped,) = result["skipped"]
+    assert skipped["prompt"] == "p1"
+    assert re.match(r"skipped: too long \(\d+ tokens \+ 4 > context 256\)", skipped["reason"])
+    assert result["workloads"] == [{"name": "long", "prompts": 3}]
+    assert "skipped: too long" in capsys.readouterr().out
+    file.write_text(json.dumps(rows[1]))
+    with pytest.raises(ContextTooSmall, match="No prompt fits the context of 256"):
+        bench(small)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ({"max_tokens": 0}, UsageError, "--max-tokens 0"),
+        ({"runs": 0}, UsageError, "--runs"),
+        ({"temperatures": (-1.0,)}, UsageError, "negative"),
+        ({"p_min": 1.5}, UsageError, "probability"),
+        ({"workloads": ("nothing",)}, UsageError, "no workload"),
+        ({"model": "dmeo"}, UsageError, "dmeo"),
+        ({"model": "/nowhere/x.gguf"}, ModelFileError, "x.gguf"),
+        ({"drafters": ("nobody",)}, UsageError, "nobody"),
+        ({"json": "/nowhere/r.json"}, UsageError, "/nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_runs(options, monkeypatch, change, kind, said):
+    def no_engine(**_):
+        raise AssertionError("an engine was started")
+
+    monkeypatch.setattr("localspec.bench.command.Engine", no_engine)
+    with pytest.raises(LocalspecError, match=re.escape(said)) as error:
+        bench(replace(options, **change))
+    assert type(error.value) is kind
+    assert error.value.hint
+
+
+def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options):
+    """From the shell: the first Ctrl-C ends it cleanly, whatever was finished is kept."""
+    arguments = [
+        "bench", "--model", options.model, "--drafter", "ngram", "--workload",
+        options.workloads[0], "--max-tokens", "200", "--ignore-eos", "--runs", "500",
+        "--threads", "1", "--json", options.json,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localspec", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    for line in process.stderr:
+        if "3000 runs on" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "Stopped before the end" in out
+    result = read(options)
+    assert result["status"] == "interrupted"
+    assert {c["status"] for c in result["candidates"]} == {"interrupted"}
