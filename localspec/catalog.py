@@ -22,9 +22,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from localspec import resources
 from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
+from localspec.records import DrafterSettings
 
 METHODS = ("none", "ngram", "draft-model")
 """The drafter families that are built."""
+
+DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
+"""Default n_max of drafters that compute their drafts, and of ngram, whose drafts are free."""
+P_MIN = 0.3
+"""Default of drafters with probabilities: a token that is rather unlikely to be accepted costs a
+draft pass and a verified row all the same."""
 
 _METHOD_OF_ARCH = {"eagle3": "eagle3", "dflash": "dflash", "gemma4-assistant": "mtp"}
 
@@ -40,6 +47,23 @@ class DrafterSpec:
     p_min: float | None = None
     note: str = ""
     recommended: bool = False
+
+    def settings(
+        self, *, n_max: int | None = None, p_min: float | None = None, sampled: bool = False
+    ) -> DrafterSettings:
+        """How it is run: as asked, else as recommended, else by the defaults of its kind."""
+        if self.method == "none":
+            return DrafterSettings()
+        default_n = NGRAM_LENGTH if self.method == "ngram" else DRAFT_LENGTH
+        default_p = P_MIN if self.path else 0.0
+        return DrafterSettings(
+            method=self.method,
+            name=self.name,
+            path=str(self.path) if self.path else None,
+            n_max=n_max or self.n_max or default_n,
+            p_min=next(p for p in (p_min, self.p_min, default_p) if p is not None),
+            sampled=sampled and self.path is not None,
+        )
 
 
 NONE = DrafterSpec("none", "none", note="plain decoding, the baseline")

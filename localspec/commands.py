@@ -374,6 +374,14 @@ PMin = Annotated[
         help="Stop drafting under this top probability of the drafter.",
     ),
 ]
+Sampled = Annotated[
+    bool,
+    typer.Option(
+        "--draft-sampling/--draft-argmax",
+        help="At temperature > 0: draw the draft from the drafter's distribution, or take its "
+        "argmax (then the text is the baseline's very text).",
+    ),
+]
 System = Annotated[str | None, typer.Option(help="System prompt.")]
 MaxTokens = Annotated[int | None, typer.Option(min=0, help="The most tokens of an answer.")]
 Quiet = Annotated[
@@ -445,6 +453,7 @@ def bench(
         ),
     ] = None,
     p_min: PMin = None,
+    sampled: Sampled = False,
     temperature: Annotated[
         list[str] | None,
         typer.Option(
@@ -485,6 +494,7 @@ def bench(
             quick=quick,
             n_max=_numbers(n_max, int, 1, LONGEST_DRAFT),
             p_min=p_min,
+            sampled=sampled,
             temperatures=_numbers(temperature, float, 0.0, HIGHEST_TEMPERATURE),
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,
@@ -512,6 +522,7 @@ def run(
     drafter: Drafter = "auto",
     n_max: NMax = None,
     p_min: PMin = None,
+    sampled: Sampled = False,
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -532,6 +543,7 @@ def run(
             drafter=drafter,
             n_max=n_max,
             p_min=p_min,
+            sampled=sampled,
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),
@@ -551,6 +563,7 @@ def chat(
     drafter: Drafter = "auto",
     n_max: NMax = None,
     p_min: PMin = None,
+    sampled: Sampled = False,
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -566,6 +579,7 @@ def chat(
             drafter=drafter,
             n_max=n_max,
             p_min=p_min,
+            sampled=sampled,
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),

@@ -327,6 +327,7 @@ class BenchOptions:
     quick: bool = False
     n_max: tuple[int, ...] = ()
     p_min: float | None = None
+    sampled: bool = False
     temperatures: tuple[float, ...] = ()
     max_tokens: int | None = None
     ignore_eos: bool = False
@@ -348,6 +349,7 @@ class ChatOptions:
     drafter: str = "auto"
     n_max: int | None = None
     p_min: float | None = None
+    sampled: bool = False
     system: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()

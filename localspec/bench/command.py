@@ -71,6 +71,7 @@ def bench(options: BenchOptions) -> int:
         drafters,
         n_max=options.n_max,
         p_min=options.p_min,
+        sampled=options.sampled,
         temperatures=_temperatures(options),
         quick=options.quick,
     )

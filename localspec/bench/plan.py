@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 Phase = Literal["main", "repeat", "confirm"]
 
 DRAFT_LENGTHS = (3, 5, 8)
-"""Default n_max of drafters that compute their drafts: each further token costs time."""
-NGRAM_LENGTH = 8
-"""Default n_max of ngram, whose drafts cost nothing to make: one length, not a sweep."""
-P_MIN = 0.3
-"""Default of drafters with probabilities: a token that is rather unlikely to be accepted costs a
-draft pass and a verified row all the same."""
+"""The sweep over n_max of drafters that compute their drafts: each further token costs time."""
 QUICK_TOKENS, TOKENS = 64, 128
 CONTEXT_STEP = 256
 CONTEXT_BUFFERS = 64 << 20
@@ -114,6 +109,7 @@ def make_candidates(
     *,
     n_max: Sequence[int] = (),
     p_min: float | None = None,
+    sampled: bool = False,
     temperatures: Sequence[float] = (0.0,),
     quick: bool = False,
 ) -> tuple[Candidate, ...]:
@@ -128,15 +124,8 @@ def make_candidates(
         name = spec.name if spec.name not in taken else str(spec.path)
         taken.add(name)
         for n in dict.fromkeys(n_max or _default_lengths(spec, quick)):
-            settings.append(
-                DrafterSettings(
-                    method=spec.method,
-                    name=name,
-                    path=str(spec.path) if spec.path else None,
-                    n_max=n,
-                    p_min=_p_min(spec) if p_min is None else p_min,
-                )
-            )
+            chosen = spec.settings(n_max=n, p_min=p_min, sampled=sampled)
+            settings.append(replace(chosen, name=name))
     several = len(set(temperatures)) > 1
     found = []
     for temperature in dict.fromkeys(temperatures):
@@ -147,17 +136,10 @@ def make_candidates(
     return tuple(found)
 
 
-def _p_min(spec: DrafterSpec) -> float:
-    if spec.p_min is not None:
-        return spec.p_min
-    return P_MIN if spec.path else 0.0
-
-
 def _default_lengths(spec: DrafterSpec, quick: bool) -> tuple[int, ...]:
-    if spec.method == "ngram":
-        return (spec.n_max or NGRAM_LENGTH,)
-    if quick:
-        return (spec.n_max or DRAFT_LENGTHS[0],)
+    """ngram drafts cost nothing to make, so one length will do; the others are swept."""
+    if quick or spec.method == "ngram":
+        return (spec.settings().n_max,)
     return DRAFT_LENGTHS
 
 

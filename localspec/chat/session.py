@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from localspec.catalog import DrafterSpec, Target, resolve_drafters, resolve_target
+from localspec.catalog import Target, resolve_drafters, resolve_target
 from localspec.chat.conversation import Conversation, Prompt
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, Stream
@@ -43,11 +43,6 @@ CHAT_CONTEXT = 4096
 
 RUN_ANSWER = 1024
 """Tokens that ``run`` leaves for the answer when neither --ctx nor --max-tokens is given."""
-
-N_MAX, NGRAM_N_MAX, P_MIN = 4, 8, 0.3
-"""Defaults where neither the person nor the catalogue says anything. An n-gram draft costs nothing
-to make, so it may be longer; a draft model stops before a token that is rather unlikely to be
-accepted (the same ``p_min`` as in a bench)."""
 
 # A model that recommends nothing; the filters keep the defaults of SamplerSettings.
 _CHAT_SAMPLING = {"temperature": 0.7}
@@ -287,18 +282,10 @@ class ChatSession:
             raise UsageError("A chat uses one drafter.", "`localspec bench` compares them all.")
         specs = resolve_drafters(self.target, (name,))
         chosen = next((spec for spec in specs if spec.method != "none"), None)
-        return self._drafter_settings(chosen) if chosen else DrafterSettings()
-
-    def _drafter_settings(self, spec: DrafterSpec) -> DrafterSettings:
-        n_max = self.options.n_max or spec.n_max
-        p_min = spec.p_min if self.options.p_min is None else self.options.p_min
-        return DrafterSettings(
-            method=spec.method,
-            name=spec.name,
-            path=str(spec.path) if spec.path else None,
-            n_max=n_max or (NGRAM_N_MAX if spec.method == "ngram" else N_MAX),
-            p_min=(P_MIN if spec.path else 0.0) if p_min is None else p_min,
-        )
+        if chosen is None:
+            return DrafterSettings()
+        o = self.options
+        return chosen.settings(n_max=o.n_max, p_min=o.p_min, sampled=o.sampled)
 
     def _switch(self, drafter: DrafterSettings) -> None:
         """A new session with the needs of the drafter and the state of the old one."""
@@ -445,7 +432,7 @@ class Answer(Iterator[Prefill | Chunk]):
         except StopIteration:
             self._done = True
             self._chat._finished(self)
-            return self._rest()
+            raise
         except (EngineDied, EngineFailed) as error:
             self._done = True
             self._chat._broke(self, error)
@@ -453,16 +440,3 @@ class Answer(Iterator[Prefill | Chunk]):
         if isinstance(event, Chunk):
             self.text += "".join(span.text for span in event.spans)
         return event
-
-    def _rest(self) -> Chunk:
-        """What came after the last Chunk: the engine tells it in the result only."""
-        run, known = self.stream.result, len(self.text)
-        spans = []
-        for span in run.spans:
-            if known < len(span.text):
-                spans.append(replace(span, text=span.text[known:]))
-            known = max(0, known - len(span.text))
-        if not spans:
-            raise StopIteration
-        self.text = run.text
-        return Chunk(0, tuple(spans), (), len(run.tokens), run.times.end_to_end)

@@ -45,7 +45,10 @@ class Request:
 
 
 class Listener:
-    """What a caller may hear while it runs. Called from the loop: must return at once."""
+    """What a caller may hear while it runs. Called from the loop: must return at once.
+
+    ``progress`` comes at most once an interval, and once more at the end with what is left.
+    """
 
     def prefill(self, done: int, total: int, cached: int) -> None: ...
 
@@ -55,6 +58,26 @@ class Listener:
 
 
 _EMPTY = Draft(0)
+
+
+class _Record:
+    """What a run has produced so far, and how much of it the listener has heard."""
+
+    def __init__(self, text: Detokenizer, listener: Listener) -> None:
+        self.text = text
+        self.spans: list[Span] = []
+        self.steps: list[Step] = []
+        self.drafts: list[tuple[int, ...]] = []
+        self._listener = listener
+        self._heard = 0
+
+    def report(self, tokens: int, elapsed: float) -> None:
+        """Tell the listener all that is new."""
+        fresh, steps = self.text.take(), self.steps[self._heard :]
+        if fresh or steps:
+            self._listener.progress(fresh, steps, tokens, elapsed)
+            self.spans += fresh
+            self._heard = len(self.steps)
 
 
 class Session:
@@ -138,10 +161,9 @@ class Session:
         tokens = list(request.prompt)
         sampler = Sampler(request.sampler, n_prompt, eog if request.ignore_eos else ())
         text = Detokenizer(self.model.vocab.piece, request.stop)
+        record = _Record(text, listener)
+        steps = record.steps
         stop: StopReason | None = None
-        steps: list[Step] = []
-        drafts: list[tuple[int, ...]] = []
-        spans: list[Span] = []
         result = Acceptance()
         drafter_prefill = 0.0
 
@@ -162,18 +184,18 @@ class Session:
 
         def finished(times: Times) -> Generation:
             text.finish()
-            spans.extend(text.take())
+            record.report(len(tokens) - n_prompt, times.end_to_end)
             return Generation(
-                text="".join(s.text for s in spans),
+                text="".join(s.text for s in record.spans),
                 tokens=tuple(tokens[n_prompt:]),
                 stop=stop or "cancelled",
                 prompt_tokens=n_prompt,
                 cached_tokens=keep,
                 counts=count(steps),
                 times=times,
-                spans=tuple(spans),
+                spans=tuple(record.spans),
                 steps=tuple(steps) if request.record else (),
-                drafts=tuple(drafts),
+                drafts=tuple(record.drafts),
             )
 
         def take_in(first: int, accepted: int) -> StopReason | None:
@@ -202,10 +224,7 @@ class Session:
             stop = take_in(n_prompt, 0)
         else:
             stop = "length"
-        first = now = clock()
-        reported = 0
-        next_report = first
-        t_draft = t_verify = t_accept = t_rollback = 0.0
+        first = now = next_report = clock()
 
         while stop is None:
             start = now
@@ -258,20 +277,12 @@ class Session:
                 )
             )
             if request.record:
-                drafts.append(tuple(draft.tokens[: draft.n].tolist()))
+                record.drafts.append(tuple(draft.tokens[: draft.n].tolist()))
             if now >= next_report:
-                fresh = text.take()
-                spans.extend(fresh)
-                listener.progress(fresh, steps[reported:], len(tokens) - n_prompt, now - submitted)
-                reported = len(steps)
+                record.report(len(tokens) - n_prompt, now - submitted)
                 next_report = now + request.interval
 
         self.held = tokens[:-1] if len(tokens) > n_prompt else tokens[:]
-        for step in steps:
-            t_draft += step.t_draft
-            t_verify += step.t_verify
-            t_accept += step.t_accept
-            t_rollback += step.t_rollback
         return finished(
             Times(
                 ttft=first - submitted,
@@ -279,10 +290,10 @@ class Session:
                 drafter_prefill=drafter_prefill,
                 decode=now - first,
                 end_to_end=now - submitted,
-                draft=t_draft,
-                verify=t_verify,
-                accept=t_accept,
-                rollback=t_rollback,
+                draft=sum(s.t_draft for s in steps),
+                verify=sum(s.t_verify for s in steps),
+                accept=sum(s.t_accept for s in steps),
+                rollback=sum(s.t_rollback for s in steps),
                 step=now - first,
             )
         )

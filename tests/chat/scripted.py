@@ -80,15 +80,13 @@ def model_info(**changes: object) -> ModelInfo:
 
 
 class ScriptedStream:
-    def __init__(
-        self, run: Generation, dies: LocalspecError | None, streamed: int | None = None
-    ) -> None:
-        self.run, self.dies, self.streamed = run, dies, streamed
+    def __init__(self, run: Generation, dies: LocalspecError | None) -> None:
+        self.run, self.dies = run, dies
         self._events = self._play()
 
     def _play(self) -> Iterator[Prefill | Chunk]:
         yield Prefill(1, 1, 1, 0)
-        for character in self.run.text[: self.streamed]:
+        for character in self.run.text:
             yield Chunk(1, (Span(character, False, 1),), (), 1, 0.0)
         if self.dies is not None:
             raise self.dies
@@ -111,7 +109,6 @@ class ScriptedEngine:
         self.script = list(script)
         self.facts = facts
         self.refuse_open: list[LocalspecError] = []
-        self.streamed: int | None = None  # characters that come before the result
         self.starts = 0
         self.alive = False
         self.opened: list[tuple[str, DrafterSettings, str | None]] = []
@@ -167,7 +164,7 @@ class ScriptedEngine:
         self.stops.append(stop)
         scripted = self.script.pop(0)
         if isinstance(scripted, Generation):
-            return ScriptedStream(scripted, None, self.streamed)
+            return ScriptedStream(scripted, None)
         text, error = scripted
         self.alive = False
         return ScriptedStream(said(text), error)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localspec.catalog import DrafterSpec, Target
+from localspec.catalog import P_MIN, DrafterSpec, Target
 from localspec.chat import session as module
 from localspec.chat.session import Answer, ChatSession, choose_sampler
-from localspec.engine.messages import Chunk
 from localspec.errors import (
     ContextTooSmall,
     DrafterError,
@@ -20,7 +18,7 @@ from localspec.errors import (
     SpeculationRefused,
     UsageError,
 )
-from localspec.records import ChatOptions, DrafterSettings, EngineOptions, Span
+from localspec.records import ChatOptions, DrafterSettings, EngineOptions
 from tests.chat.scripted import END, ScriptedEngine, model_info, odd, said, tokenize
 
 DRAFT = DrafterSpec("small", "draft-model", Path("/models/small.gguf"), n_max=3, recommended=True)
@@ -86,7 +84,7 @@ def test_the_drafter_is_the_recommended_one_with_its_own_draft_length() -> None:
     with session(engine) as chat:
         chat.start()
     assert engine.opened[0][1] == DrafterSettings(
-        "draft-model", "small", "/models/small.gguf", n_max=3, p_min=module.P_MIN
+        "draft-model", "small", "/models/small.gguf", n_max=3, p_min=P_MIN
     )
     engine = ScriptedEngine(said("a"))
     with session(engine, drafter="ngram", n_max=6, p_min=0.1) as chat:
@@ -205,17 +203,6 @@ def test_dropped_turns_are_said() -> None:
         for question in range(6):
             finish(chat.ask(f"question {question}"))
         assert any("dropped from the context of 400 tokens" in n for n in chat.take_notices())
-
-
-def test_text_that_only_the_result_has_comes_last() -> None:
-    spans = (Span("Hel", False, 1), Span("lo ", True, 1), Span("you", False, 1))
-    engine = ScriptedEngine(replace(said("Hello you"), spans=spans))
-    engine.streamed = 4
-    with session(engine) as chat:
-        answer = chat.ask("Hi")
-        chunks = [event for event in answer if isinstance(event, Chunk)]
-    assert answer.text == "Hello you"
-    assert chunks[-1].spans == (Span("o ", True, 1), Span("you", False, 1))
 
 
 # ---- switching drafters ----------------------------------------------------------------------
