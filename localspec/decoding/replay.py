@@ -15,6 +15,7 @@ import numpy as np
 from localspec.decoding.loop import Session
 from localspec.decoding.sampling import TARGET, Row, Sampler, uniform
 from localspec.drafters.base import Draft
+from localspec.errors import EngineFailed
 from localspec.records import SamplerSettings
 
 
@@ -46,12 +47,20 @@ def _chain(tokens: Sequence[int]) -> Draft:
     return draft
 
 
+def _check_capacity(session: Session, tokens: int) -> None:
+    """The verify batch is native memory of fixed size: more would be read from beyond its end."""
+    outputs = session.drafter.needs.outputs
+    if tokens > outputs:
+        raise EngineFailed(f"This session verifies at most {outputs} tokens at once, not {tokens}.")
+
+
 def probe(
     session: Session, tokens: Sequence[int], sizes: Sequence[int]
 ) -> tuple[dict[int, bool], dict[int, float]]:
     """For each batch size: are its rows bit-equal to rows of one-token decodes, and the largest
     absolute difference. ``tokens`` is the text, its last ``max(sizes)`` tokens are compared."""
     target, longest = session.target, max(sizes)
+    _check_capacity(session, longest)
     start = len(tokens) - longest
     if start < 1:
         raise ValueError("the probe's text must be longer than its largest batch")
@@ -99,6 +108,7 @@ def _recorded_row(session: Session, run: Recorded) -> Row:
     """The logit row of token ``index`` as the speculative run computed it: same prefill chunks,
     same verify batches, same rollbacks from cleared memory."""
     session.clear()
+    _check_capacity(session, 1 + max(map(len, run.drafts), default=0))
     target = session.target
     row = target.prefill(run.prompt, 0, _ignore)[0]
     committed = [*run.prompt, run.tokens[0]]

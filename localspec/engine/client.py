@@ -67,11 +67,12 @@ class Engine:
         )
         with log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "localspec.engine.host"],
+                # -P: a queue.py in the user's working directory is not ours to import
+                [sys.executable, "-P", "-m", "localspec.engine.host"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+                env={**os.environ, "GGML_NO_BACKTRACE": "1", **_import_path()},
                 **platform,
             )
         self.pid = self._process.pid
@@ -79,8 +80,13 @@ class Engine:
         self._answers: queue.SimpleQueue[m.Answer | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
-        threading.Thread(target=self._read, name="engine-reader", daemon=True).start()
-        self.build = self._expect(m.Ready, 0).build
+        self._reader = threading.Thread(target=self._read, name="engine-reader", daemon=True)
+        self._reader.start()
+        try:
+            self.build = self._expect(m.Ready, 0).build
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Engine:
         return self
@@ -110,6 +116,7 @@ class Engine:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._reader.join()  # it has reached the end, or will as soon as it has caught up
         if process.stdout:
             process.stdout.close()
 
@@ -131,7 +138,9 @@ class Engine:
         self._ask(m.Ok, m.Close(next(self._ids), session))
 
     def tokenize(self, *segments: str, bos: bool = True) -> tuple[int, ...]:
-        return self._ask(m.Tokens, m.Tokenize(next(self._ids), segments, bos)).tokens
+        # half a surrogate pair (bytes of an argument that were not UTF-8) has no encoding
+        clean = tuple(s.encode("utf-8", "replace").decode() for s in segments)
+        return self._ask(m.Tokens, m.Tokenize(next(self._ids), clean, bos)).tokens
 
     def probe(self, session: str, tokens: tuple[int, ...], sizes: tuple[int, ...]) -> Probed:
         return self._ask(m.Probed, m.Probe(next(self._ids), session, tokens, sizes))
@@ -174,8 +183,7 @@ class Engine:
         interval: float = 0.05,
     ) -> Stream:
         """Start a generation; iterate over its events, then read ``result``."""
-        if self._stream is not None:
-            self._stream.drain()
+        self._settle()
         request = m.Generate(
             next(self._ids),
             session,
@@ -188,9 +196,14 @@ class Engine:
             record,
             interval,
         )
-        self._send(request)
-        self._stream = Stream(self, request.id)
-        return self._stream
+        stream = Stream(self, request.id)
+        try:
+            self._send(request)
+            self._stream = stream
+        except KeyboardInterrupt:  # it may be under way, and nobody will wait for its end
+            self._send(m.Cancel(request.id))
+            raise
+        return stream
 
     def generate(self, session: str, prompt: tuple[int, ...], **options: Any) -> Generation:
         """``stream`` to its end."""
@@ -206,24 +219,44 @@ class Engine:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        while (body := m.read_frame(self._process.stdout)) is not None:
-            self._answers.put(m.decode_answer(body))
-        self._answers.put(None)
+        try:
+            while (body := m.read_frame(self._process.stdout)) is not None:
+                self._answers.put(m.decode_answer(body))
+        finally:
+            self._answers.put(None)  # whatever ended the reading, nobody may wait for more
 
     def _send(self, request: m.Message) -> None:
         assert self._process.stdin is not None
+        try:
+            data = m.frame(request)
+        except UnicodeEncodeError as e:
+            raise errors.UsageError(
+                f"{e.object!r} is not valid Unicode text.",
+                "Rename the file, or write the text in UTF-8.",
+            ) from e
+        except OverflowError as e:
+            raise errors.UsageError("A number does not fit 64 bits.") from e
         with self._lock:
             try:
-                self._process.stdin.write(m.frame(request))
+                self._process.stdin.write(data)
                 self._process.stdin.flush()
             except (OSError, ValueError) as e:
                 raise self._death() from e
 
     def _ask(self, kind: type[A], request: m.Message) -> A:
-        if self._stream is not None:
-            self._stream.drain()
+        self._settle()
         self._send(request)
         return self._expect(kind, request.id)
+
+    def _settle(self) -> None:
+        """Let a generation that nobody reads any more come to its end."""
+        while self._stream is not None:
+            try:
+                self._stream.drain()
+            except errors.EngineDied:
+                raise
+            except errors.LocalspecError:
+                continue  # how it failed is no concern of the request that follows
 
     def _expect(self, kind: type[A], request: int) -> A:
         while True:
@@ -316,6 +349,15 @@ def _as_error(failed: m.Failed) -> errors.LocalspecError:
     if isinstance(kind, type) and issubclass(kind, errors.LocalspecError):
         return kind(failed.message, failed.hint)
     return errors.EngineFailed(failed.message, failed.hint)
+
+
+def _import_path() -> dict[str, str]:
+    """PYTHONPATH for the child where this package is a checkout that is not installed."""
+    root = Path(__file__).parents[2]
+    if root.name in ("site-packages", "dist-packages"):
+        return {}
+    given = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(root), *([given] if given else [])])}
 
 
 def _new_log_file() -> Path:

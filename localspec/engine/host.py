@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import BinaryIO
 
+import msgspec
+
 from localspec.decoding.loop import Listener, Request, Session
 from localspec.decoding.replay import probe, replay
 from localspec.drafters.base import Drafter
@@ -32,6 +34,13 @@ from localspec.records import ContextSettings, DrafterSettings, LoadSettings, Sp
 DRAFTER_ARCHITECTURES = {"eagle3", "dflash", "gemma4-assistant"}
 
 
+def _exit_with_traceback() -> None:
+    """The interpreter's own exit would abort: the reader thread holds the lock of stdin."""
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)
+
+
 class Pipe:
     """Both ends of the caller's pipe; neither ever makes the loop wait.
 
@@ -43,6 +52,7 @@ class Pipe:
         self._outgoing: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._source, self._sink = source, sink
         self.abort = AbortFlag()
+        self._lock = threading.Lock()  # a late Cancel must not stop what runs next
         self._running: int | None = None
         self._cancelled: set[int] = set()
         threading.Thread(target=self._read, name="reader", daemon=True).start()
@@ -53,23 +63,36 @@ class Pipe:
 
     def running(self, request: int | None) -> None:
         """Which generation a Cancel may stop now; a Cancel that came first still counts."""
-        self._running = request
-        self.abort.clear()
-        if request in self._cancelled:
-            self.abort.set()
+        with self._lock:
+            self._running = request
+            self.abort.clear()
+            if request in self._cancelled:
+                self.abort.set()
+                self._cancelled.clear()
 
     def _read(self) -> None:
-        while True:
-            body = m.read_frame(self._source)
-            if body is None:
-                os._exit(0)  # the caller is gone; nothing in this process is worth a goodbye
+        """Whatever ends this thread ends the process: nobody else would hear the caller go."""
+        try:
+            while (body := m.read_frame(self._source)) is not None:
+                self._take(body)
+        except BaseException:  # noqa: BLE001  a bug, or no memory left
+            _exit_with_traceback()
+        os._exit(0)  # the caller is gone; nothing in this process is worth a goodbye
+
+    def _take(self, body: bytes) -> None:
+        try:
             request = m.decode_request(body)
-            if isinstance(request, m.Cancel):
-                self._cancelled.add(request.id)
-                if self._running == request.id:
-                    self.abort.set()
-            else:
-                self.requests.put(request)
+        except msgspec.ValidationError as e:
+            what = f"The engine does not understand a request: {e}."
+            self.send(m.Failed(m.decode_envelope(body).id, "EngineFailed", what))
+            return
+        if not isinstance(request, m.Cancel):
+            self.requests.put(request)
+            return
+        with self._lock:
+            self._cancelled.add(request.id)
+            if self._running == request.id:
+                self.abort.set()
 
     def _write(self) -> None:
         try:
@@ -96,15 +119,20 @@ class Forward(Listener):
 
 
 class _Lent:
-    """What a drafter under construction may use; its contexts are freed if construction fails."""
+    """What a drafter under construction may use; ``close`` takes it back if construction fails."""
 
     def __init__(self, host: Host, target: Model, settings: ContextSettings) -> None:
         self.target = target
         self._host, self._settings = host, settings
         self.contexts: list[Context] = []
+        self.new_models: list[str] = []
 
     def drafter_model(self, path: str) -> Model:
-        return self._host.drafter_model(path)
+        models = self._host.models
+        if path not in models:
+            models[path] = Model(path, ModelParams.drafter(self._host.load_settings))
+            self.new_models.append(path)
+        return models[path]
 
     def drafter_context(self, model: Model, outputs: int) -> Context:
         s = self._settings
@@ -123,6 +151,8 @@ class _Lent:
     def close(self) -> None:
         for context in self.contexts:
             context.close()
+        for path in self.new_models:
+            self._host.models.pop(path).close()
 
 
 class Host:
@@ -192,11 +222,6 @@ class Host:
             raise EngineFailed(f"No session {name!r} is open.")
         return self.sessions[name]
 
-    def drafter_model(self, path: str) -> Model:
-        if path not in self.models:
-            self.models[path] = Model(path, ModelParams.drafter(self.load_settings))
-        return self.models[path]
-
     def load(self, request: m.Load) -> m.Loaded:
         for name in list(self.sessions):
             self.close(name)
@@ -218,19 +243,20 @@ class Host:
 
     def open(self, request: m.Open) -> m.Opened:
         model, s = self.model, request.context
+        source = self.session(request.copy_from) if request.copy_from else None
         lent = _Lent(self, model, s)
         with ExitStack() as undo:
             undo.callback(lent.close)
             drafter = build_drafter(request.drafter, lent)
+            undo.callback(drafter.close)
             context = Context(model, self._params(drafter, s), self.pipe.abort)
             undo.callback(context.close)
             session = Session(model, context, drafter, self.pipe.abort)
-            self.pipe.running(None)
+            undo.callback(session.close)
             session.warm_up()
+            if source is not None:
+                session.adopt(source)
             undo.pop_all()
-        source = self.sessions.get(request.copy_from or "")
-        if source is not None:
-            session.adopt(source)
         if request.session in self.sessions:
             self.close(request.session)
         self.sessions[request.session] = session
@@ -298,12 +324,15 @@ class Host:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # frames leave by a private descriptor; whatever else writes to stdout ends in the log
-    sink = os.fdopen(os.dup(1), "wb", buffering=0)
+    sink = os.fdopen(os.dup(1), "wb")  # buffered: a bare write may send a part and leave the rest
     os.dup2(2, 1)
     log_capture.sink = lambda line: (sys.stderr.write(line + "\n"), None)[1]
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     pipe = Pipe(sys.stdin.buffer, sink)
-    Host(pipe).serve()
+    try:
+        Host(pipe).serve()
+    except BaseException:  # noqa: BLE001  a bug, or no memory left
+        _exit_with_traceback()
 
 
 if __name__ == "__main__":

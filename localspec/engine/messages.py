@@ -29,6 +29,12 @@ class Message(msgspec.Struct, tag=True, frozen=True):
     id: int
 
 
+class Envelope(msgspec.Struct, frozen=True):
+    """What can still be read of a request that is not understood."""
+
+    id: int
+
+
 # ---- requests -------------------------------------------------------------------------------
 
 
@@ -209,6 +215,7 @@ Answer = (
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
 
 _HEAD = struct.Struct(">I")
