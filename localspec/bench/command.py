@@ -35,7 +35,7 @@ from localspec.bench.workloads import Workload, load
 from localspec.catalog import Target, resolve_drafters, resolve_target
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine
-from localspec.errors import ContextTooSmall, UsageError
+from localspec.errors import ContextTooSmall, LocalspecError, UsageError
 from localspec.records import BenchOptions, ContextSettings, ModelInfo, SamplerSettings
 
 PLAIN_WIDTH = 140
@@ -78,12 +78,24 @@ def bench(options: BenchOptions) -> int:
     with display(_console(stderr=True), quiet=options.quiet) as show:
         report = _measure(options, workloads, target, candidates, show)
     result = reports.result(report)
+    failed = _write(outputs, result)  # first: a table cut by a closed pipe must not cost the files
     console = _console()
     console.print(tables.render(result, console))
-    writers = {"--json": reports.to_json, "--csv": reports.to_csv, "--markdown": tables.to_markdown}
-    for option, name in outputs.items():
-        reports.write(name, writers[option](result))
+    if failed is not None:
+        raise failed
     return _exit_code(report, strict=options.strict)
+
+
+def _write(outputs: Mapping[str, str], result: reports.Json) -> LocalspecError | None:
+    """Write every file that can be; the first failure is returned."""
+    writers = {"--json": reports.to_json, "--csv": reports.to_csv, "--markdown": tables.to_markdown}
+    failed = None
+    for option, name in outputs.items():
+        try:
+            reports.write(name, writers[option](result))
+        except LocalspecError as error:
+            failed = failed or error
+    return failed
 
 
 def _measure(

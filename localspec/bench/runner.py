@@ -201,8 +201,6 @@ class Runner:
         members: dict[str, list[Candidate]] = {}
         for c in self._plan.candidates:
             members.setdefault(c.session, []).append(c)
-        prompt = min(self._plan.prompts, key=lambda p: len(p.tokens))
-        tokens = min(WARM_UP_TOKENS, self._plan.max_tokens)
         for number, (session, candidates) in enumerate(members.items(), 1):
             self._tell(WarmingUp(session, number, len(members)))
             one = candidates[0]
@@ -210,7 +208,7 @@ class Runner:
             while generation is None and not self._status[one.key].given_up:
                 try:
                     self._sessions.use(session, one.drafter)
-                    generation = self._generate(one, prompt, self._plan.sampler.seed, tokens)
+                    generation = self._warm(one)
                 except EngineDied as error:
                     self._crashed(candidates, error)
                 except LocalspecError as error:
@@ -223,6 +221,12 @@ class Runner:
             if generation is not None:
                 seconds = self._expect(generation)
                 self._expected.update({c.key: seconds for c in candidates})
+
+    def _warm(self, candidate: Candidate) -> Generation:
+        """A short run; ``open`` has decoded every verify batch size already."""
+        prompt = min(self._plan.prompts, key=lambda p: len(p.tokens))
+        tokens = min(WARM_UP_TOKENS, self._plan.max_tokens)
+        return self._generate(candidate, prompt, self._plan.sampler.seed, tokens)
 
     def _choose_prompts(self) -> None:
         """``--quick``: as many prompts as fit a minute, spread over the workloads; where not even
@@ -336,7 +340,8 @@ class Runner:
             self._tell(Running(slot, done, total, tokens, tps, eta))
 
         try:
-            self._sessions.use(candidate.session, candidate.drafter)
+            if self._sessions.use(candidate.session, candidate.drafter):
+                self._warm(candidate)
             began = time.monotonic()
             progress(0, None)
             watch = Watch(self._meter((self._sessions.engine.pid,)))

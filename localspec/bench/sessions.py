@@ -28,15 +28,16 @@ class Sessions:
         self._context = context
         self._open: set[str] = set()
 
-    def use(self, session: str, drafter: DrafterSettings, *beside: str) -> None:
+    def use(self, session: str, drafter: DrafterSettings, *beside: str) -> bool:
         """Make sure that ``session`` is open, and where contexts do not fit together that no other
-        is except those named in ``beside``. Raises what ``Engine.open`` raises."""
+        is except those named in ``beside``. True when it had to be opened, and so is still cold.
+        Raises what ``Engine.open`` raises."""
         if not self.engine.alive:
             self.restart()
         if not self.together:
             self._close_all_but(session, *beside)
         if session in self._open:
-            return
+            return False
         try:
             self._open_one(session, drafter)
         except (DrafterError, EngineDied):
@@ -47,6 +48,7 @@ class Sessions:
             self._close_all_but()
             self._open_one(session, drafter)
             self.together = False
+        return True
 
     def restart(self) -> None:
         """A new engine process with the same target; every context is gone."""

@@ -17,6 +17,9 @@ from rich.text import Text
 
 Json = dict[str, Any]
 NA = "n/a"
+HARDLY_ACCEPTED = 0.05
+MANY_DRAFTED = 200
+"""An acceptance rate under the first is suspect once so many tokens were drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +246,11 @@ def heading(result: Json) -> str:
         else "temperature " + ", ".join(f"{t:g}" for t in temperatures)
     )
     target = result["target"]
-    plural = "s" if prompts != 1 else ""
+    plural, threads = "s" if prompts != 1 else "", s.get("threads", NA)
     return (
         f"{target['name']} ({target['arch']}, {target['quant']}): {prompts} prompt{plural} of "
         f"{workloads}{runs}, up to {s['max_tokens']} tokens, {how}, context {s.get('n_ctx', NA)}, "
-        f"{s.get('threads', NA)} threads"
+        f"{threads} thread{'' if threads == 1 else 's'}"
     )
 
 
@@ -270,7 +273,7 @@ def alarms(result: Json) -> list[str]:
     if faulty:
         lines.append(
             f"FAULTY: {len(faulty)} greedy repetitions gave other tokens than the first run: "
-            + ", ".join(faulty[:5])
+            + _few(faulty)
         )
     return lines
 
@@ -292,7 +295,8 @@ def notes(result: Json) -> list[str]:
     if len(result["candidates"]) > 1:
         lines.append(
             "speedup: geometric mean of paired ratios to the baseline's decode tok/s of the same "
-            "prompt; verdicts are corrected for the number of candidates (Holm)."
+            "prompt; verdicts are corrected for the number of candidates (Holm), so an interval "
+            "may exclude 1 without one."
         )
     methods = {c["speedup_method"] for c in result["candidates"]} - {None}
     if any("this prompt only" in m for m in methods):
@@ -302,6 +306,12 @@ def notes(result: Json) -> list[str]:
             lines.append(
                 f"{name(c)}: the speedup shown was measured again, on runs not used to choose it "
                 f"(when chosen: {speedup(c['chosen_at'])})."
+            )
+        rate, drafted = c["acceptance_rate"], c["counts"]["drafted"]
+        if drafted >= MANY_DRAFTED and rate < HARDLY_ACCEPTED:
+            lines.append(
+                f"{name(c)}: only {rate:.1%} of {drafted} drafted tokens were accepted: is it made "
+                "for this target? A quantised --draft-kv-type can do this too."
             )
         ties = [d for d in c["divergences"] if d["class"] == "near tie"]
         if ties:
@@ -320,8 +330,7 @@ def notes(result: Json) -> list[str]:
     for flag, meaning in FLAG_NOTES.items():
         rows = _flagged(result, flag)
         if rows:
-            few = ", ".join(rows[:3]) + (", ..." if len(rows) > 3 else "")
-            lines.append(f"{flag}: {len(rows)} of {total} runs {meaning} ({few}).")
+            lines.append(f"{flag}: {len(rows)} of {total} runs {meaning} ({_few(rows)}).")
     if result["settings"].get("order") == "blocks":
         lines.append(
             "The contexts do not fit into memory together: measured in blocks baseline, candidate, "
@@ -396,6 +405,11 @@ def _flagged(result: Json, flag: str) -> list[str]:
     return [words(row) for row in result["rows"] if flag in row["flags"]]
 
 
+def _few(rows: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(rows))
+    return ", ".join(distinct[:2]) + (", ..." if len(distinct) > 2 else "")
+
+
 # ---- Markdown ---------------------------------------------------------------------------------
 
 
@@ -404,7 +418,7 @@ def to_markdown(result: Json) -> str:
     lines = [
         f"## {heading(result)}",
         "",
-        _markdown_row([" ".join(c.title.split()) for c in chosen]),
+        _markdown_row([c.title.replace("/\n", "/").replace("\n", " ") for c in chosen]),
         "|" + "|".join("---:" if c.right else "---" for c in chosen) + "|",
     ]
     for candidate in result["candidates"]:

@@ -146,6 +146,26 @@ def test_prompts_that_do_not_fit_the_context_are_skipped_with_numbers(options, t
         bench(small)
 
 
+def test_a_file_that_fails_at_the_end_costs_neither_the_others_nor_the_table(
+    options, tmp_path, monkeypatch, capsys
+):
+    from localspec.bench import report
+
+    write = report.write
+
+    def full_disk(name, text):
+        if name.endswith(".csv"):
+            raise LocalspecError(f"{name} could not be written (No space left on device).")
+        write(name, text)
+
+    monkeypatch.setattr(report, "write", full_disk)
+    with pytest.raises(LocalspecError, match="No space left"):
+        bench(replace(options, csv=str(tmp_path / "r.csv"), markdown=str(tmp_path / "r.md")))
+    assert read(options)["status"] == "complete"
+    assert (tmp_path / "r.md").exists()
+    assert "baseline" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [

@@ -233,6 +233,13 @@ def test_doubtful_rows_are_named_under_the_table(made, people, prompts):
     assert "FAULTY" in text
 
 
+def test_a_drafter_that_is_hardly_ever_right_is_suspected(made, people, prompts):
+    counts = replace(DRAFTED, drafted=144, accepted=3)
+    rows = [made.row(people[2], p, made.generation(counts=counts)) for p in prompts]
+    text = " ".join(shown(make(made, rows, people[:3], prompts), 140).split())
+    assert "small n=3: only 2.1% of 1152 drafted tokens were accepted" in text
+
+
 def test_markdown_holds_the_table_and_escapes_bars(made, prompts):
     odd = made.candidate("a|b", 3)
     rows = [made.row(w, p, made.generation()) for p in prompts for w in (made.candidate(), odd)]
