@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import EngineFailed, UsageError
+from localspec.errors import DrafterError, EngineFailed, UsageError
+from localspec.llama import unstable
 from localspec.llama.library import L, bind, c_bool, c_i32, c_p, log_capture
 from localspec.llama.model import Model
 
@@ -30,7 +31,16 @@ KV_TYPES = {
 }
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
 
+# Architectures whose graph marks its layers' inputs; on any other a tap aborts the process at the
+# next decode ("layer input tensor is null", ENGINE_NOTES section 7).
+TAPPABLE = frozenset(
+    "bailingmoe3 deepseek4 gemma4 hunyuan_vl hunyuan-vl lfm2 lfm2moe llama mimo2 minimax-01 "
+    "minimax-m2 muse-glimmer nanbeige nemotron_h nemotron_h_moe gpt-oss openai-moe qwen3 qwen35 "
+    "qwen35moe qwen3moe qwen3next qwen4exp".split()
+)
+
 _decode = bind("llama_decode", c_i32, c_p, L.llama_batch)
+_encode = bind("llama_encode", c_i32, c_p, L.llama_batch)
 _get_logits = bind("llama_get_logits", c_p, c_p)
 _synchronize = bind("llama_synchronize", None, c_p)
 _seq_rm = bind("llama_memory_seq_rm", c_bool, c_p, c_i32, c_i32, c_i32)
@@ -70,6 +80,7 @@ class ContextParams:
     """``outputs``: the most logit rows of one decode (n_outputs_max); sizes the compute buffer.
 
     ``batch`` is n_batch and n_ubatch alike: a decode is one ubatch, and so one unit of cancelling.
+    ``mtp`` makes a context over the model's own MTP layers.
     """
 
     n_ctx: int
@@ -80,6 +91,7 @@ class ContextParams:
     recurrent_snapshots: int = 0
     kv_type: str = "f16"
     flash_attn: str = "auto"
+    mtp: bool = False
 
 
 class Batch:
@@ -101,6 +113,8 @@ class Batch:
             for i in range(capacity)
         ]
         self._steps = np.arange(capacity, dtype=np.int32)
+        self._features: Rows | None = None
+        self._token_pointer: Any = None
         self.single_sequence()
 
     def single_sequence(self) -> None:
@@ -114,7 +128,20 @@ class Batch:
         np.add(self._steps[:n], start, out=self.positions[:n])
         self.native.n_tokens = n
 
+    def attach_features(self, width: int, *, tokens: bool) -> Rows:
+        """Give every token of the batch a row of ``width`` floats as input (llama_batch.embd):
+        beside its token id, or instead of it. Returns the (capacity, width) buffer to fill."""
+        features: Rows = np.zeros((self.capacity, width), np.float32)
+        self._token_pointer = self.native.token  # llama_batch_free must find it again
+        if not tokens:
+            self.native.token = None
+        self.native.embd = features.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        self._features = features
+        return features
+
     def close(self) -> None:
+        if self.native is not None and self._features is not None:
+            self.native.token, self.native.embd = self._token_pointer, None
         if self.native is not None:
             L.llama_batch_free(self.native)
             self.native = None
@@ -123,7 +150,20 @@ class Batch:
 class Context:
     """Owns a llama_context; a context manager. Logit views die at its next decode."""
 
-    def __init__(self, model: Model, params: ContextParams, abort: AbortFlag | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        params: ContextParams,
+        abort: AbortFlag | None = None,
+        other: Context | None = None,
+    ) -> None:
+        """``other`` is the target's context for drafters that read it (ctx_other)."""
+        if params.mtp and not (model.params.load_mtp and model.mtp_layers):
+            # llama.cpp aborts when the layers are in the file but were not loaded
+            raise DrafterError(
+                f"{model.path.name} was loaded without MTP layers.",
+                "Choose a model whose file has them, or another drafter.",
+            )
         if params.kv_type not in KV_TYPES:
             raise UsageError(
                 f"Unknown KV cache type {params.kv_type!r}.", f"Choose from {', '.join(KV_TYPES)}."
@@ -145,6 +185,10 @@ class Context:
         native.type_k = native.type_v = KV_TYPES[params.kv_type]
         native.flash_attn_type = FLASH_ATTN[params.flash_attn]
         native.no_perf = True
+        if params.mtp:
+            native.ctx_type = L.LLAMA_CONTEXT_TYPE_MTP
+        if other is not None:
+            native.ctx_other = other.handle
         self.handle: Any = L.llama_init_from_model(model.handle, native)
         if not self.handle:
             raise EngineFailed(
@@ -218,6 +262,62 @@ class Context:
             f"llama_decode failed with {rc}: {log_capture.last() or 'no reason given'}.",
             "This is a bug of localspec or llama.cpp; please report it with the log.",
         )
+
+    def encode(self, batch: Batch) -> None:
+        """Run the encoder over ``batch`` (EAGLE-3's feature projection)."""
+        rc = _encode(self._pointer, batch.native)
+        if rc == 2:
+            raise DecodeAborted
+        if rc:
+            raise EngineFailed(f"llama_encode failed with {rc}: {log_capture.last()}.")
+
+    def causal(self, on: bool) -> None:
+        L.llama_set_causal_attn(self.handle, on)
+
+    # ---- hidden states (llama-ext.h); views live until the next decode or encode ----------------
+
+    def tap_layer(self, layer: int) -> None:
+        """Keep the input of ``layer`` for every token of each decode. Raises DrafterError on an
+        architecture that has no such taps, where llama.cpp would abort."""
+        if self.model.arch not in TAPPABLE or not 0 <= layer < self.model.layers:
+            raise DrafterError(
+                f"llama.cpp gives no hidden states of layer {layer} of {self.model.path.name} "
+                f"({self.model.arch}, {self.model.layers} layers).",
+                "This drafter cannot be used with this target.",
+            )
+        unstable.call("llama_set_embeddings_layer_inp")(self._pointer, layer, True)
+
+    def tap_hidden(self, *, outputs_only: bool) -> None:
+        """Keep the last hidden state (MTP layers read it) of every token, or of output rows."""
+        unstable.call("llama_set_embeddings_nextn")(self._pointer, True, outputs_only)
+
+    def layer_rows(self, layer: int, n: int) -> Rows:
+        """Inputs of ``layer`` for the ``n`` tokens of the last decode, (n, n_embd)."""
+        address = unstable.call("llama_get_embeddings_layer_inp")(self._pointer, layer)
+        return self._floats(address, n, self.model.n_embd)
+
+    def hidden_rows(self, n: int, width: int | None = None) -> Rows:
+        """The first ``n`` hidden rows kept by ``tap_hidden``, (n, width)."""
+        address = unstable.call("llama_get_embeddings_nextn")(self._pointer)
+        return self._floats(address, n, width or self.model.n_embd_out)
+
+    def hidden_row(self, i: int, width: int | None = None) -> Rows:
+        """The hidden row of batch token ``i``, (width,)."""
+        address = unstable.call("llama_get_embeddings_nextn_ith")(self._pointer, i)
+        row: Rows = self._floats(address, 1, width or self.model.n_embd_out)[0]
+        return row
+
+    def mtp_layer(self, offset: int) -> None:
+        """Which of several MTP heads the next decode runs (0: the first)."""
+        unstable.call("llama_set_nextn_layer_offset")(self._pointer, offset)
+
+    @staticmethod
+    def _floats(address: int | None, n: int, width: int) -> Rows:
+        if not address:
+            raise EngineFailed("llama.cpp kept no hidden states for the last batch.")
+        array = (ctypes.c_float * (n * width)).from_address(address)
+        rows: Rows = np.ctypeslib.as_array(array).reshape(n, width)
+        return rows
 
     def synchronize(self) -> None:
         _synchronize(self._pointer)

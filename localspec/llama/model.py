@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from localspec.errors import ModelFileError, UsageError
+from localspec.llama import unstable
 from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_capture
 from localspec.llama.vocab import Vocab
 from localspec.records import LoadSettings, ModelInfo
@@ -144,6 +145,26 @@ class Model:
     @cached_property
     def layers(self) -> int:
         return int(L.llama_model_n_layer(self.handle))
+
+    @cached_property
+    def n_embd(self) -> int:
+        return int(L.llama_model_n_embd(self.handle))
+
+    @cached_property
+    def n_embd_out(self) -> int:
+        return int(L.llama_model_n_embd_out(self.handle))
+
+    @cached_property
+    def mtp_layers(self) -> int:
+        """MTP heads (nextn layers) in the file; whether they were loaded is ``params.load_mtp``."""
+        return int(L.llama_model_n_layer_nextn(self.handle))
+
+    @cached_property
+    def target_layers(self) -> tuple[int, ...]:
+        """The target layers whose inputs this drafter reads (EAGLE-3, DFlash); () for others."""
+        n = unstable.call("llama_model_target_layer_ids_n")(self.handle)
+        ids = unstable.call("llama_model_target_layer_ids")(self.handle)
+        return tuple(int(ids[i]) for i in range(n))
 
     @cached_property
     def n_ctx_train(self) -> int:
