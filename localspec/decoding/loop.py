@@ -123,8 +123,7 @@ class Session:
         keep = common_prefix(self.held, prompt) if reuse else 0
         keep = min(keep, len(prompt) - 1)  # at least one token must be evaluated for a row
         context = self.target.context
-        # A recurrent memory cannot go back, also not out of a decode that was cancelled half way
-        if keep and not (context.truncate(keep) and context.last_position() == keep - 1):
+        if keep and not self._go_back(keep):
             keep = 0
         if not keep:
             context.clear()
@@ -132,6 +131,23 @@ class Session:
                 self.drafter.reset()
         self.held = list(prompt[:keep])
         return keep
+
+    def _go_back(self, length: int) -> bool:
+        """Cut the memory to ``length`` positions, if it can be done without a wrong state.
+
+        A recurrent memory cannot go back between generations, also not out of a decode that was
+        cancelled half way; and its "yes" cannot be trusted: llama.cpp answers a rollback longer
+        than the last decode with a wrong state (ENGINE_NOTES section 2).
+        """
+        context = self.target.context
+        if not self.model.can_roll_back:
+            return length == len(self.held) and context.last_position() == length - 1
+        return context.truncate(length) and context.last_position() == length - 1
+
+    def _after_abort(self) -> None:
+        """A decode stopped half way leaves a recurrent state that belongs to no position."""
+        if not self.model.can_roll_back:
+            self.clear()
 
     def generate(self, request: Request, listener: Listener) -> Generation:
         """Run one generation to its stop. Raises ContextTooSmall, UsageError, EngineFailed."""
@@ -216,6 +232,7 @@ class Session:
         try:
             rows = target.prefill(tokens, keep, after_chunk)
         except DecodeAborted:
+            self._after_abort()
             elapsed = clock() - submitted
             return finished(Times(prefill=elapsed, end_to_end=elapsed))
         prefill_done = clock()
@@ -225,6 +242,7 @@ class Session:
         else:
             stop = "length"
         first = now = next_report = clock()
+        aborted = False
 
         while stop is None:
             start = now
@@ -242,7 +260,7 @@ class Session:
                 del tokens[before:]
                 target.context.truncate(before - 1)
                 drafter.accept(tokens, 0)
-                stop = "cancelled"
+                stop, aborted = "cancelled", True
                 break
             verified_at = clock()
             accept(draft, rows, sampler, tokens, eog, result)
@@ -250,8 +268,9 @@ class Session:
             stop = take_in(before, accepted)
             accepted_at = clock()
             emitted = len(tokens) - before
+            calls = 1
             if draft.n:
-                target.keep(draft, result.node, len(tokens) - 1)
+                calls += target.keep(draft, result.node, len(tokens) - 1)
                 depth = draft.depth()
                 if stop is not None and emitted <= accepted:
                     accepted = depth = emitted  # stopped inside the draft: what follows is void
@@ -266,7 +285,7 @@ class Session:
                     depth,
                     accepted,
                     draft.n,
-                    1,
+                    calls,
                     (drafted_at - start) + (now - rolled_at),
                     verified_at - drafted_at,
                     accepted_at - verified_at,
@@ -283,6 +302,8 @@ class Session:
                 next_report = now + request.interval
 
         self.held = tokens[:-1] if len(tokens) > n_prompt else tokens[:]
+        if aborted:
+            self._after_abort()
         return finished(
             Times(
                 ttft=first - submitted,

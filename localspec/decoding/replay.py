@@ -72,7 +72,8 @@ def probe(
     equal: dict[int, bool] = {}
     difference: dict[int, float] = {}
     for size in sizes:
-        target.context.truncate(start)
+        session.clear()  # a fresh prefill, since a recurrent memory cannot go back
+        target.prefill(tokens[:start], 0, _ignore)
         rows = target.verify(tokens[start], _chain(tokens[start + 1 : start + size]), start)
         equal[size] = bool(np.array_equal(rows, plain[:size]))
         difference[size] = float(np.abs(rows - plain[:size]).max())

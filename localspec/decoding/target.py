@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.drafters.base import Draft, Needs
-from localspec.errors import SpeculationRefused, UsageError
+from localspec.errors import EngineFailed, SpeculationRefused, UsageError
 from localspec.llama import Context
-from localspec.llama.context import Batch, Rows
+from localspec.llama.context import Batch, Checkpoint, Rows
 
 
 class Target:
     """Owns the target's context and the batches it is fed with."""
 
     def __init__(self, context: Context, needs: Needs) -> None:
-        if needs.rollback and not context.model.can_roll_back:
+        recurrent = not context.model.can_roll_back
+        if recurrent and needs.sequences > 1:
             raise SpeculationRefused(
-                f"{context.model.path.name} ({context.model.arch}) keeps a recurrent state, which "
-                "cannot be rolled back to a rejected draft.",
-                "Run it without speculation: --drafter none.",
+                f"{context.model.path.name} ({context.model.arch}) keeps one recurrent state a "
+                "sequence, so a draft tree cannot branch it.",
+                "Draft chains instead, or run without speculation: --drafter none.",
             )
         if needs.outputs > context.n_batch:
             raise UsageError(
@@ -33,10 +34,26 @@ class Target:
         self._prompt.outputs[:] = 0
         self._branched = False
         self._leaf_below: list[int] = []
+        # A recurrent state goes back only to states that were kept: as many as the drafts are long
+        # (some architectures), else to a checkpoint taken before the draft, from where the accepted
+        # tokens are decoded again.
+        self._retained = context.retained_states if recurrent else 0
+        self._checkpoints = recurrent and needs.rollback and self._retained < needs.outputs - 1
+        self._checkpoint: Checkpoint | None = None
+        self._replay = Batch(needs.outputs) if self._checkpoints else None
+
+    @property
+    def rollback_method(self) -> str:
+        """How rejected drafts are taken back here: shown to people."""
+        if self.context.model.can_roll_back:
+            return "positions"
+        return "checkpoint and replay" if self._checkpoints else f"{self._retained} kept states"
 
     def close(self) -> None:
         self._verify.close()
         self._prompt.close()
+        if self._replay is not None:
+            self._replay.close()
         self.context.close()
 
     def prefill(
@@ -70,6 +87,8 @@ class Target:
     def verify(self, last: int, draft: Draft, position: int) -> Rows:
         """One target pass over ``last`` (at ``position``) and the draft: its 1 + n rows."""
         batch, n = self._verify, draft.n
+        if self._checkpoints and n and position:  # at 0 (warm-up) there is no state yet
+            self._checkpoint = self.context.checkpoint()
         batch.tokens[0] = last
         if n:
             batch.tokens[1 : n + 1] = draft.tokens[:n]
@@ -118,10 +137,12 @@ class Target:
             batch.seq_ids[i][: len(below[i])] = below[i]
         self._leaf_below = [ids[0] for ids in below]
 
-    def keep(self, draft: Draft, node: int, length: int) -> None:
+    def keep(self, draft: Draft, node: int, length: int) -> int:
         """Roll back: of the last verified batch only the path to ``node`` stays, and in all the
-        first ``length`` positions."""
+        first ``length`` positions. Returns the target calls that took (0, or 1 for a replay)."""
         context = self.context
+        if self._checkpoint is not None:
+            return self._back_to_checkpoint(self._checkpoint, draft, length)
         if not draft.chain:
             winner = self._leaf_below[node + 1]
             if winner:
@@ -129,4 +150,23 @@ class Target:
                 context.copy_sequence(winner, 0)
             for sequence in range(1, self._sequences):
                 context.drop_sequence(sequence)
-        context.truncate(length)
+        if not context.truncate(length):
+            raise EngineFailed("llama.cpp could not roll back a rejected draft.")
+        return 0
+
+    def _back_to_checkpoint(self, checkpoint: Checkpoint, draft: Draft, length: int) -> int:
+        """Only for chains: the kept tokens are a prefix of the verified batch."""
+        self._checkpoint = None
+        kept = length - checkpoint.length
+        if kept == draft.n + 1:
+            return 0  # all of the batch stays
+        self.context.restore(checkpoint)
+        batch, verified = self._replay, self._verify
+        assert batch is not None
+        if not kept:
+            return 0
+        batch.tokens[:kept] = verified.tokens[:kept]
+        batch.fill_positions(kept, checkpoint.length)
+        self.context.decode(batch)
+        self.context.synchronize()
+        return 1

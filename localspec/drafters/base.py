@@ -44,13 +44,11 @@ class Needs:
     """What a drafter needs of the target context, declared before any context is built.
 
     ``outputs``: the most logit rows of one verify batch. ``sequences``: sequence ids for tree
-    branches (1: chains only). ``recurrent_snapshots``: states kept for rollback (n_rs_seq).
-    ``rollback``: False only for the drafter that proposes nothing.
+    branches (1: chains only). ``rollback``: False only for the drafter that proposes nothing.
     """
 
     outputs: int = 1
     sequences: int = 1
-    recurrent_snapshots: int = 0
     rollback: bool = False
 
 

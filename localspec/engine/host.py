@@ -267,8 +267,7 @@ class Host:
             request.id, request.session, effective, tuple(self._notes(request.drafter, s))
         )
 
-    @staticmethod
-    def _params(drafter: Drafter, s: ContextSettings) -> ContextParams:
+    def _params(self, drafter: Drafter, s: ContextSettings) -> ContextParams:
         needs = drafter.needs
         return ContextParams(
             n_ctx=s.n_ctx,
@@ -276,7 +275,7 @@ class Host:
             batch=max(s.n_batch, needs.outputs),
             outputs=needs.outputs,
             sequences=needs.sequences,
-            recurrent_snapshots=needs.recurrent_snapshots,
+            recurrent_snapshots=0 if self.model.can_roll_back else needs.outputs - 1,
             kv_type=s.kv_type,
             flash_attn=s.flash_attn,
         )

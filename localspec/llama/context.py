@@ -29,6 +29,7 @@ KV_TYPES = {
     "iq4_nl": 20,
     "bf16": 30,
 }
+PARTIAL_ONLY = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: what cannot be had by dropping positions
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
 
 # Architectures whose graph marks its layers' inputs; on any other a tap aborts the process at the
@@ -92,6 +93,15 @@ class ContextParams:
     kv_type: str = "f16"
     flash_attn: str = "auto"
     mtp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A recurrent state after ``length`` positions."""
+
+    buffer: Any
+    size: int
+    length: int
 
 
 class Batch:
@@ -350,9 +360,31 @@ class Context:
         """Metadata only in a unified cache."""
         _seq_cp(self._memory, source, target, -1, -1)
 
+    @property
+    def retained_states(self) -> int:
+        """Recurrent states kept for rollback (n_rs_seq), 0 where the architecture keeps none."""
+        return int(L.llama_n_rs_seq(self.handle))
+
     def last_position(self, sequence: int = 0) -> int:
         """-1 when the sequence is empty."""
         return int(L.llama_memory_seq_pos_max(self._memory, sequence))
+
+    def checkpoint(self) -> Checkpoint:
+        """A copy of the recurrent part of sequence 0's state (attention cells are not copied)."""
+        size = L.llama_state_seq_get_size_ext(self.handle, 0, PARTIAL_ONLY)
+        buffer = (ctypes.c_uint8 * size)()
+        written = L.llama_state_seq_get_data_ext(self.handle, buffer, size, 0, PARTIAL_ONLY)
+        if not written:
+            raise EngineFailed("llama.cpp gave no copy of the recurrent state.")
+        return Checkpoint(buffer, written, self.last_position() + 1)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Back to ``checkpoint``: its recurrent state, attention cut to its length."""
+        read = L.llama_state_seq_set_data_ext(
+            self.handle, checkpoint.buffer, checkpoint.size, 0, PARTIAL_ONLY
+        )
+        if not read or not self.truncate(checkpoint.length):
+            raise EngineFailed("The recurrent state could not be restored.")
 
     def save_state(self, sequence: int = 0) -> bytes:
         size = L.llama_state_seq_get_size(self.handle, sequence)

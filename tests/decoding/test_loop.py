@@ -323,11 +323,29 @@ def test_runs_without_reuse_start_clean(sessions: Sessions, tiny_target: Path) -
     assert runs[1].cached_tokens == 0
 
 
-def test_a_recurrent_target_refuses_speculation_but_runs_the_baseline(
+@pytest.mark.parametrize("right", [0, 1, 2, 3])
+def test_a_recurrent_target_is_rolled_back_by_checkpoint_and_replay(
+    sessions: Sessions, tiny_mamba: Path, right: int
+) -> None:
+    plain = run(sessions.make(tiny_mamba), PROMPT, 41, ignore_eos=True)
+    session = sessions.make(tiny_mamba, oracle(list(plain.tokens), length=3, wrong_after=right))
+    fast = run(session, PROMPT, 41, ignore_eos=True, record=True)
+    assert session.target.rollback_method == "checkpoint and replay"
+    assert fast.tokens == plain.tokens
+    partial = [s for s in fast.steps if s.accepted < s.drafted]
+    assert all(s.target_calls == 2 for s in partial)  # replays are counted
+    assert all(s.target_calls == 1 for s in fast.steps if s.accepted == s.drafted)
+    assert fast.counts.target_calls == len(fast.steps) + len(partial)
+
+
+def test_a_tree_is_refused_on_a_recurrent_target(sessions: Sessions, tiny_mamba: Path) -> None:
+    with pytest.raises(SpeculationRefused, match="cannot branch.*--drafter none"):
+        sessions.make(tiny_mamba, ScriptedDrafter(lambda t, n: [], nodes=4, sequences=2))
+
+
+def test_a_recurrent_memory_starts_afresh_rather_than_go_back(
     sessions: Sessions, tiny_mamba: Path
 ) -> None:
-    with pytest.raises(SpeculationRefused, match="recurrent state.*--drafter none"):
-        sessions.make(tiny_mamba, NgramDrafter(3, 1, 3))
     session = sessions.make(tiny_mamba)
     first = run(session, PROMPT, 10, ignore_eos=True)
     assert len(first.tokens) == 10

@@ -153,13 +153,13 @@ def test_a_failed_open_frees_what_it_made(
     assert generate(host, "kept") == expected
 
 
-def test_a_recurrent_target_that_refuses_frees_what_was_made(
-    host: Host, live: Counter[str], tiny_mamba: Path, tiny_draft: Path
+def test_a_recurrent_drafter_that_is_refused_frees_what_was_made(
+    host: Host, live: Counter[str], tiny_target: Path, tiny_mamba: Path
 ) -> None:
-    load(host, tiny_mamba)
+    load(host, tiny_target)
     before = live.copy()
     with pytest.raises(LocalspecError, match="recurrent"):
-        host.answer(m.Open(2, "s", draft_model(tiny_draft), context()))
+        host.answer(m.Open(2, "s", draft_model(tiny_mamba), context()))
     assert live == before
 
 
