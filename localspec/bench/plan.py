@@ -184,14 +184,13 @@ def memory_needed(
 
 
 def spread(prompts: Sequence[Prepared], count: int) -> tuple[Prepared, ...]:
-    """``count`` prompts taken from the workloads in turn, in their own order. A larger choice holds
-    every smaller one."""
+    """``count`` prompts taken from the workloads in turn, so that a measurement cut short at any
+    prompt is spread too."""
     by_workload: dict[str, list[Prepared]] = {}
     for p in prompts:
         by_workload.setdefault(p.prompt.workload, []).append(p)
     in_turn = [p for turn in zip_longest(*by_workload.values()) for p in turn if p is not None]
-    chosen = in_turn[:count]
-    return tuple(p for p in prompts if p in chosen)
+    return tuple(in_turn[:count])
 
 
 def seed_of(plan: Plan, prompt: Prepared, run: int) -> int:

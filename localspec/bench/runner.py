@@ -324,7 +324,26 @@ class Runner:
                 return
             if self._status[slot.candidate.key].given_up:
                 continue
+            if self._out_of_time(slots, done):
+                return
             self._one(slot, done, len(slots), slots[done + 1 :])
+
+    def _out_of_time(self, slots: Sequence[Slot], done: int) -> bool:
+        """``--quick`` on a machine slower than its warm-up promised: the prompts that were not
+        begun are left out, beyond the fewest. Decided by the clock alone, never by a speedup."""
+        begun = list(dict.fromkeys(s.prompt for s in slots[:done]))
+        slot = slots[done]
+        if (
+            not self._plan.quick
+            or slot.phase != "main"
+            or slot.prompt in begun
+            or len(begun) < QUICK_FEWEST
+            or self._elapsed() < QUICK_SECONDS
+        ):
+            return False
+        self._plan = replace(self._plan, prompts=tuple(begun))
+        self._tell(Notice(f"The minute is over: {len(begun)} prompts were measured."))
+        return True
 
     def _one(self, slot: Slot, done: int, total: int, rest: Sequence[Slot]) -> None:
         """Make one run and keep its row. An interrupted run is kept too, marked."""

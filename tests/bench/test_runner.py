@@ -247,6 +247,21 @@ def test_quick_takes_no_more_prompts_than_its_minute_allows(bench, monkeypatch):
     assert len(done.rows) == 4
 
 
+def test_quick_leaves_out_what_it_finds_no_time_for(bench, monkeypatch):
+    monkeypatch.setattr("localspec.bench.runner.QUICK_FEWEST", 2)
+
+    def tell(event, sessions):
+        if isinstance(event, Ran):  # the machine turns out slower than the warm-up was
+            monkeypatch.setattr("localspec.bench.runner.QUICK_SECONDS", 0.0)
+
+    runner, _, events = bench([BASELINE, NGRAM], quick=True, tell=tell)
+    done = runner.run()
+    assert [p.prompt.id for p in done.plan.prompts] == ["p0", "p1"]
+    assert len(done.rows) == 4
+    assert {s.state for s in done.status.values()} == {"ok"}
+    assert "2 prompts were measured" in events[-1].text
+
+
 def test_a_model_that_says_nothing_gives_no_figures_and_no_error(tiny_silent):
     engine = Engine()
     engine.load(tiny_silent)
