@@ -27,6 +27,9 @@ class ScriptedDrafter:
         self._script = script
         self._draft = Draft(nodes)
 
+    def reusable(self, tokens: Sequence[int], keep: int) -> int:
+        return keep
+
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         pass
 
@@ -43,7 +46,7 @@ class ScriptedDrafter:
             draft.tokens[i], draft.parents[i] = token, parent
         return draft
 
-    def accept(self, tokens: list[int], accepted: int) -> None:
+    def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
         pass
 
     def reset(self) -> None:

@@ -129,9 +129,6 @@ def _measure(
         sha256 = _sha256(model)
         sessions = Sessions(engine, connect, plan.context, together)
         measurement = Runner(plan, sessions, show).run()
-        for notes in sessions.notes.values():
-            for note in dict.fromkeys(notes):
-                show.say(note)
         audits = _audit(measurement, sessions, show)
     finally:
         (sessions.engine if sessions else engine).close()

@@ -201,6 +201,7 @@ class Runner:
         members: dict[str, list[Candidate]] = {}
         for c in self._plan.candidates:
             members.setdefault(c.session, []).append(c)
+        said: set[str] = set()
         for number, (session, candidates) in enumerate(members.items(), 1):
             self._tell(WarmingUp(session, number, len(members)))
             one = candidates[0]
@@ -218,6 +219,10 @@ class Runner:
             if generation is None and one.is_baseline:
                 reason = self._status[one.key].reason or ""
                 raise LocalspecError(f"The baseline cannot be run: {reason}")
+            for note in self._sessions.notes.get(session, ()):
+                if note not in said:
+                    self._tell(Notice(note))
+                    said.add(note)
             if generation is not None:
                 seconds = self._expect(generation)
                 self._expected.update({c.key: seconds for c in candidates})

@@ -104,9 +104,13 @@ class Session:
         self.held = []
 
     def adopt(self, other: Session) -> None:
-        """Take over another session's conversation state (DESIGN section 3, switching)."""
+        """Take over another session's conversation state (DESIGN section 3, switching).
+
+        A drafter that reads the target's hidden states needs them for the whole conversation: its
+        session starts empty, and the next turn prefills it again.
+        """
         self.clear()
-        if other.held:
+        if other.held and not self.drafter.needs.reads_target:
             self.target.context.load_state(other.target.context.save_state())
             self.held = list(other.held)
 
@@ -122,6 +126,7 @@ class Session:
     def _keep_prefix(self, prompt: Sequence[int], reuse: bool) -> int:
         keep = common_prefix(self.held, prompt) if reuse else 0
         keep = min(keep, len(prompt) - 1)  # at least one token must be evaluated for a row
+        keep = self.drafter.reusable(prompt, keep)
         context = self.target.context
         if keep and not self._go_back(keep):
             keep = 0
@@ -259,7 +264,7 @@ class Session:
             except DecodeAborted:
                 del tokens[before:]
                 target.context.truncate(before - 1)
-                drafter.accept(tokens, 0)
+                drafter.accept(tokens, ())
                 stop, aborted = "cancelled", True
                 break
             verified_at = clock()
@@ -277,7 +282,7 @@ class Session:
             else:
                 depth = 0
             rolled_at = clock()
-            drafter.accept(tokens, accepted)
+            drafter.accept(tokens, target.rows_kept(draft, result.node, emitted))
             now = clock()
             steps.append(
                 Step(

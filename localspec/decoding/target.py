@@ -27,6 +27,10 @@ class Target:
                 f"{context.params.n_ctx}.",
                 "Draft fewer tokens (--n-max) or raise --ctx.",
             )
+        for layer in needs.layers:
+            context.tap_layer(layer)
+        if needs.hidden:
+            context.tap_hidden(outputs_only=False)
         self.context = context
         self._sequences = needs.sequences
         self._verify = Batch(needs.outputs, needs.sequences)
@@ -153,6 +157,19 @@ class Target:
         if not context.truncate(length):
             raise EngineFailed("llama.cpp could not roll back a rejected draft.")
         return 0
+
+    def rows_kept(self, draft: Draft, node: int, n: int) -> Sequence[int]:
+        """Rows of the last batch that stay, ``n`` of them: the root's, then the path to ``node``.
+
+        (After a replay the batch held just these, in this order.)
+        """
+        if draft.chain:
+            return range(n)
+        path: list[int] = []
+        while node >= 0:
+            path.append(node + 1)
+            node = int(draft.parents[node])
+        return [0, *reversed(path)][:n]
 
     def _back_to_checkpoint(self, checkpoint: Checkpoint, draft: Draft, length: int) -> int:
         """Only for chains: the kept tokens are a prefix of the verified batch."""

@@ -45,11 +45,20 @@ class Needs:
 
     ``outputs``: the most logit rows of one verify batch. ``sequences``: sequence ids for tree
     branches (1: chains only). ``rollback``: False only for the drafter that proposes nothing.
+    ``layers``: target layers whose inputs are kept for every token; ``hidden``: the target's last
+    hidden states are kept for every token (both are read in ``process`` and ``accept``).
     """
 
     outputs: int = 1
     sequences: int = 1
     rollback: bool = False
+    layers: tuple[int, ...] = ()
+    hidden: bool = False
+
+    @property
+    def reads_target(self) -> bool:
+        """Its state comes from the target's hidden states, so it cannot be copied in."""
+        return bool(self.layers) or self.hidden
 
 
 class Draft:
@@ -96,11 +105,16 @@ class Drafter(Protocol):
 
     needs: Needs
 
+    def reusable(self, tokens: Sequence[int], keep: int) -> int:
+        """How many of the first ``keep`` prompt ids, which the target holds, need not be decoded
+        again for this drafter's sake: ``keep``, unless it reads the target's hidden states."""
+
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         """A generation starts from prompt ``tokens``; the target holds the first ``keep``."""
 
     def process(self, tokens: Sequence[int], position: int) -> None:
-        """The target decoded the prompt chunk ``tokens`` starting at ``position``."""
+        """The target decoded the prompt chunk ``tokens`` starting at ``position``; its hidden
+        states can be read until this returns, row i belonging to ``tokens[i]``."""
 
     def draft(self, tokens: list[int], limit: int) -> Draft:
         """Propose at most ``limit`` (depth) tokens after ``tokens``, the committed ids; maybe none.
@@ -109,9 +123,15 @@ class Drafter(Protocol):
         penalties) but must leave it as it was.
         """
 
-    def accept(self, tokens: list[int], accepted: int) -> None:
-        """The last draft was verified, ``accepted`` of its tokens were kept and ``tokens`` is what
-        is committed now. Roll back own state to ``tokens[:-1]``."""
+    def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
+        """The last draft was verified and ``tokens`` is committed now; the target holds
+        ``tokens[:-1]``. Roll back own state to that.
+
+        ``rows`` are the rows of the target's last batch that were kept, one for each of the
+        ``len(rows)`` ids ``tokens[-1 - len(rows) : -1]``: the token before the draft, then the
+        accepted ones. Their hidden states can be read until this returns. ``rows`` is empty when
+        the step was cancelled.
+        """
 
     def reset(self) -> None:
         """Forget everything (cleared memory)."""

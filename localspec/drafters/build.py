@@ -1,11 +1,15 @@
-"""From settings to a drafter: one entry a family."""
+"""From settings to a drafter: one entry a family.
+
+In two phases, since a target context is built to a drafter's needs, and some drafters' contexts are
+built upon the target's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from localspec.drafters.base import Drafter
+from localspec.drafters.base import Drafter, Needs
 from localspec.drafters.draft_model import DraftModelDrafter
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
@@ -16,23 +20,46 @@ from localspec.records import DrafterSettings
 
 
 class Resources(Protocol):
-    """What the engine lends a drafter: the target, other models, contexts like the target's."""
+    """What the engine lends: the target, the drafter's own model (None where it has no file)."""
 
     target: Model
+    drafter: Model | None
 
-    def drafter_model(self, path: str) -> Model: ...
+    @property
+    def target_context(self) -> Context:
+        """Only in the second phase."""
 
-    def drafter_context(self, model: Model, outputs: int) -> Context: ...
+    def drafter_context(
+        self,
+        model: Model,
+        *,
+        outputs: int = 1,
+        sequences: int = 1,
+        mtp: bool = False,
+        reads_target: bool = False,
+    ) -> Context:
+        """A context like the target's; ``reads_target`` ties it to the target's (ctx_other)."""
 
 
-def _ngram(settings: DrafterSettings, resources: Resources) -> Drafter:
+class Family(NamedTuple):
+    """``needs`` may refuse a pairing (DrafterError) before any context is made."""
+
+    needs: Callable[[DrafterSettings, Resources], Needs]
+    build: Callable[[DrafterSettings, Resources, Needs], Drafter]
+    has_file: bool = False
+
+
+def _chain_needs(settings: DrafterSettings, resources: Resources) -> Needs:
+    return Needs(outputs=settings.n_max + 1, rollback=True)
+
+
+def _ngram(settings: DrafterSettings, resources: Resources, needs: Needs) -> Drafter:
     return NgramDrafter(settings.n_max, settings.ngram_min, settings.ngram_max)
 
 
-def _draft_model(settings: DrafterSettings, resources: Resources) -> Drafter:
-    if not settings.path:
-        raise DrafterError("A draft model needs a GGUF file.", "Give --drafter a path.")
-    model = resources.drafter_model(settings.path)
+def _draft_model_needs(settings: DrafterSettings, resources: Resources) -> Needs:
+    model = resources.drafter
+    assert model is not None
     check_drafter_vocab(resources.target.vocab, model.vocab)
     if not model.can_roll_back:
         raise DrafterError(
@@ -40,9 +67,15 @@ def _draft_model(settings: DrafterSettings, resources: Resources) -> Drafter:
             "back to a rejected draft, so it cannot draft.",
             "Choose a draft model with attention memory.",
         )
+    return _chain_needs(settings, resources)
+
+
+def _draft_model(settings: DrafterSettings, resources: Resources, needs: Needs) -> Drafter:
+    model = resources.drafter
+    assert model is not None
     return DraftModelDrafter(
         model,
-        resources.drafter_context(model, 1),
+        resources.drafter_context(model),
         n_max=settings.n_max,
         p_min=settings.p_min,
         sampled=settings.sampled,
@@ -50,19 +83,15 @@ def _draft_model(settings: DrafterSettings, resources: Resources) -> Drafter:
     )
 
 
-def _none(settings: DrafterSettings, resources: Resources) -> Drafter:
-    return NoDrafter()
-
-
-FAMILIES: dict[str, Callable[[DrafterSettings, Resources], Drafter]] = {
-    "none": _none,
-    "ngram": _ngram,
-    "draft-model": _draft_model,
+FAMILIES: dict[str, Family] = {
+    "none": Family(lambda s, r: Needs(), lambda s, r, n: NoDrafter()),
+    "ngram": Family(_chain_needs, _ngram),
+    "draft-model": Family(_draft_model_needs, _draft_model, has_file=True),
 }
 
 
-def build_drafter(settings: DrafterSettings, resources: Resources) -> Drafter:
-    """Raises DrafterError when the family is unknown or the drafter does not fit the target."""
+def family_of(settings: DrafterSettings) -> Family:
+    """Raises DrafterError when the settings name no family that can be run."""
     family = FAMILIES.get(settings.method)
     if family is None:
         raise DrafterError(
@@ -71,4 +100,8 @@ def build_drafter(settings: DrafterSettings, resources: Resources) -> Drafter:
         )
     if settings.method != "none" and settings.n_max < 1:
         raise DrafterError("A drafter must draft at least one token.", "Raise --n-max.")
-    return family(settings, resources)
+    if family.has_file and not settings.path:
+        raise DrafterError(
+            f"A {settings.method} drafter needs a GGUF file.", "Give --drafter a path."
+        )
+    return family

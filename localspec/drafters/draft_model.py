@@ -49,13 +49,15 @@ class DraftModelDrafter:
         self._scratch = np.empty(self._width, np.float32)
         self._tokens: Sequence[int] = []
         self._held = 0
-        self._committed = 0
         self._sampler: Sampling | None = None
+
+    def reusable(self, tokens: Sequence[int], keep: int) -> int:
+        return keep
 
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         common = min(common_prefix(self._tokens[: self._held], tokens), len(tokens) - 1)
         self._truncate(common)
-        self._tokens, self._committed = tokens, len(tokens)
+        self._tokens = tokens
         self._sampler = sampler
 
     def process(self, tokens: Sequence[int], position: int) -> None:
@@ -93,7 +95,7 @@ class DraftModelDrafter:
         draft, sampler = self._draft, self._sampler
         assert sampler is not None, "draft before begin"
         self._tokens = tokens
-        committed = self._committed = len(tokens)
+        committed = len(tokens)
         n = min(limit, self.n_max, self.context.n_ctx - committed)
         draft.n = 0
         drawn = self.sampled and not sampler.greedy
@@ -130,9 +132,9 @@ class DraftModelDrafter:
         np.exp(scratch, out=scratch)
         return 1.0 / float(scratch.sum())
 
-    def accept(self, tokens: list[int], accepted: int) -> None:
-        self._truncate(min(self._committed + accepted, len(tokens) - 1))
-        self._committed = len(tokens) - 1  # a step that drafts nothing takes nothing back
+    def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
+        # what was drafted and accepted is in the cache already, all but the last draft at most
+        self._truncate(len(tokens) - 1)
 
     def _truncate(self, length: int) -> None:
         if length < self._held:

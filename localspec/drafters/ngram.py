@@ -69,6 +69,9 @@ class NgramDrafter:
         self.needs = Needs(outputs=draft_max + 1, rollback=True)
         self._draft = Draft(draft_max)
 
+    def reusable(self, tokens: Sequence[int], keep: int) -> int:
+        return keep
+
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         index = self.index
         index.truncate(common_prefix(index.tokens, tokens))
@@ -98,7 +101,7 @@ class NgramDrafter:
         draft.n = n
         return draft
 
-    def accept(self, tokens: list[int], accepted: int) -> None:
+    def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
         self._extend(tokens)
 
     def reset(self) -> None:

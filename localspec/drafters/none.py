@@ -13,6 +13,9 @@ class NoDrafter:
     def __init__(self) -> None:
         self._empty = Draft(0)
 
+    def reusable(self, tokens: Sequence[int], keep: int) -> int:
+        return keep
+
     def begin(self, tokens: Sequence[int], keep: int, sampler: Sampling) -> None:
         pass
 
@@ -22,7 +25,7 @@ class NoDrafter:
     def draft(self, tokens: list[int], limit: int) -> Draft:
         return self._empty
 
-    def accept(self, tokens: list[int], accepted: int) -> None:
+    def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
         pass
 
     def reset(self) -> None:

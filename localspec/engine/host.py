@@ -22,8 +22,8 @@ import msgspec
 
 from localspec.decoding.loop import Listener, Request, Session
 from localspec.decoding.replay import probe, replay
-from localspec.drafters.base import Drafter
-from localspec.drafters.build import build_drafter
+from localspec.drafters.base import Needs
+from localspec.drafters.build import family_of
 from localspec.engine import messages as m
 from localspec.errors import EngineFailed, LocalspecError, ModelFileError
 from localspec.llama import Context, ContextParams, Model, ModelParams, build_info, log_capture
@@ -121,38 +121,73 @@ class Forward(Listener):
 class _Lent:
     """What a drafter under construction may use; ``close`` takes it back if construction fails."""
 
-    def __init__(self, host: Host, target: Model, settings: ContextSettings) -> None:
+    def __init__(self, host: Host, target: Model, path: str | None, s: ContextSettings) -> None:
         self.target = target
-        self._host, self._settings = host, settings
+        self._host, self._settings = host, s
+        self._target_context: Context | None = None
         self.contexts: list[Context] = []
-        self.new_models: list[str] = []
+        self._new_model: str | None = None
+        self.drafter = self._load(path) if path else None
 
-    def drafter_model(self, path: str) -> Model:
+    def _load(self, path: str) -> Model:
         models = self._host.models
         if path not in models:
             models[path] = Model(path, ModelParams.drafter(self._host.load_settings))
-            self.new_models.append(path)
+            self._new_model = path
         return models[path]
 
-    def drafter_context(self, model: Model, outputs: int) -> Context:
+    @property
+    def target_context(self) -> Context:
+        assert self._target_context is not None, "needed before it was made"
+        return self._target_context
+
+    def make_target_context(self, needs: Needs) -> Context:
         s = self._settings
         params = ContextParams(
             n_ctx=s.n_ctx,
             threads=s.threads,
-            batch=s.n_batch,
-            outputs=outputs,
-            kv_type=s.draft_kv_type,
+            batch=max(s.n_batch, needs.outputs),
+            outputs=needs.outputs,
+            sequences=needs.sequences,
+            recurrent_snapshots=0 if self.target.can_roll_back else needs.outputs - 1,
+            kv_type=s.kv_type,
             flash_attn=s.flash_attn,
         )
-        context = Context(model, params, self._host.pipe.abort)
+        self._target_context = Context(self.target, params, self._host.pipe.abort)
+        return self._target_context
+
+    def drafter_context(
+        self,
+        model: Model,
+        *,
+        outputs: int = 1,
+        sequences: int = 1,
+        mtp: bool = False,
+        reads_target: bool = False,
+    ) -> Context:
+        s = self._settings
+        params = ContextParams(
+            n_ctx=s.n_ctx,
+            threads=s.threads,
+            batch=max(s.n_batch, outputs),
+            outputs=outputs,
+            sequences=sequences,
+            kv_type=s.draft_kv_type,
+            flash_attn=s.flash_attn,
+            mtp=mtp,
+        )
+        other = self.target_context if reads_target else None
+        context = Context(model, params, self._host.pipe.abort, other)
         self.contexts.append(context)
         return context
 
     def close(self) -> None:
         for context in self.contexts:
             context.close()
-        for path in self.new_models:
-            self._host.models.pop(path).close()
+        if self._target_context is not None:
+            self._target_context.close()
+        if self._new_model is not None:
+            self._host.models.pop(self._new_model).close()
 
 
 class Host:
@@ -244,13 +279,14 @@ class Host:
     def open(self, request: m.Open) -> m.Opened:
         model, s = self.model, request.context
         source = self.session(request.copy_from) if request.copy_from else None
-        lent = _Lent(self, model, s)
+        family = family_of(request.drafter)
         with ExitStack() as undo:
+            lent = _Lent(self, model, request.drafter.path if family.has_file else None, s)
             undo.callback(lent.close)
-            drafter = build_drafter(request.drafter, lent)
+            needs = family.needs(request.drafter, lent)
+            context = lent.make_target_context(needs)
+            drafter = family.build(request.drafter, lent, needs)
             undo.callback(drafter.close)
-            context = Context(model, self._params(drafter, s), self.pipe.abort)
-            undo.callback(context.close)
             session = Session(model, context, drafter, self.pipe.abort)
             undo.callback(session.close)
             session.warm_up()
@@ -265,19 +301,6 @@ class Host:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
             request.id, request.session, effective, tuple(self._notes(request.drafter, s))
-        )
-
-    def _params(self, drafter: Drafter, s: ContextSettings) -> ContextParams:
-        needs = drafter.needs
-        return ContextParams(
-            n_ctx=s.n_ctx,
-            threads=s.threads,
-            batch=max(s.n_batch, needs.outputs),
-            outputs=needs.outputs,
-            sequences=needs.sequences,
-            recurrent_snapshots=0 if self.model.can_roll_back else needs.outputs - 1,
-            kv_type=s.kv_type,
-            flash_attn=s.flash_attn,
         )
 
     def _notes(self, drafter: DrafterSettings, s: ContextSettings) -> list[str]:

@@ -124,6 +124,17 @@ def test_events_come_in_order_and_the_estimate_before_the_first_run(bench):
     assert [e.done for e in events if isinstance(e, Ran)] == list(range(1, 9))
 
 
+def test_what_the_engine_notes_about_a_context_is_said_once_before_the_start(bench):
+    runner, sessions, events = bench([BASELINE, NGRAM])
+    sessions._context = ContextSettings(n_ctx=2048, threads=1)  # trained on 1024
+    runner.run()
+    said = [i for i, e in enumerate(events) if isinstance(e, Notice)]
+    start = next(i for i, e in enumerate(events) if isinstance(e, Starting))
+    assert len(said) == 1
+    assert said[0] < start
+    assert "2048" in events[said[0]].text
+
+
 def test_a_drafter_that_is_refused_does_not_stop_the_others(bench, tiny_stranger):
     stranger = DrafterSettings("draft-model", "stranger", str(tiny_stranger), 3)
     runner, _, events = bench([BASELINE, stranger, NGRAM])
@@ -290,6 +301,7 @@ class Scripted:
 
     def __init__(self, made, speeds):
         self.engine, self._made, self._speeds = self, made, speeds
+        self.notes = {}
         self._noise = random.Random(1)
 
     def use(self, session, drafter, *beside): ...

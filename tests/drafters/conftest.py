@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import localspec.llama  # noqa: F401  (before numpy)
+from localspec.drafters.base import Drafter, Needs
+from localspec.drafters.build import family_of
 from localspec.llama import Context, ContextParams, Model
+from localspec.records import DrafterSettings
 
 
 class Bench:
@@ -20,6 +23,7 @@ class Bench:
         self._models: dict[str, Model] = {}
         self.contexts: list[Context] = []
         self.target: Model
+        self.drafter: Model | None = None
 
     def model(self, path: Path | str) -> Model:
         key = str(path)
@@ -33,11 +37,20 @@ class Bench:
         self.contexts.append(context)
         return context
 
-    def drafter_model(self, path: str) -> Model:
-        return self.model(path)
+    @property
+    def target_context(self) -> Context:
+        return self.contexts[0]
 
-    def drafter_context(self, model: Model, outputs: int) -> Context:
+    def drafter_context(self, model: Model, **options: object) -> Context:
         return self.context(model.path)
+
+    def build(self, settings: DrafterSettings) -> tuple[Needs, Drafter]:
+        """Both phases, as the engine goes through them; the target's context comes between."""
+        family = family_of(settings)
+        self.drafter = self.model(settings.path) if settings.path else None
+        needs = family.needs(settings, self)
+        self.context(self.target.path)
+        return needs, family.build(settings, self, needs)
 
 
 @pytest.fixture

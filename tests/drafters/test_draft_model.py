@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tiny_models import EOS, byte_vocabulary, letter_vocabulary, tiny_llama
 
 from localspec.decoding.sampling import Sampler
-from localspec.drafters.build import build_drafter
 from localspec.drafters.draft_model import DraftModelDrafter
 from localspec.errors import DrafterError
 from localspec.llama import Context, DecodeAborted
@@ -104,7 +103,7 @@ def step(
     if kept < draft.n and draft.tokens[kept] == wrong:
         follow = 4 + (wrong - 3) % 8
     tokens.append(follow)
-    drafter.accept(tokens, kept)
+    drafter.accept(tokens, range(kept + 1))
     return kept
 
 
@@ -218,7 +217,7 @@ def test_an_aborted_catch_up_leaves_no_output_row_behind(bench: Bench, tiny_draf
         drafter.draft(tokens, 4)
     drafter.context.decode = original  # type: ignore[method-assign]
     assert not drafter._prompt.outputs.any()
-    drafter.accept(tokens, 0)
+    drafter.accept(tokens, ())
     drafter.draft(tokens, 1)
     np.testing.assert_array_equal(drafter.context.rows(1)[0], fresh_row(bench, tiny_draft, tokens))
 
@@ -337,7 +336,7 @@ def test_an_id_that_only_the_target_has_does_not_break_the_drafter(
     draft = drafter.draft(tokens, 4)
     assert draft.n == 4
     tokens += [*draft.tokens[:4].tolist(), 309]
-    drafter.accept(tokens, 4)
+    drafter.accept(tokens, range(5))
     assert drafter.draft(tokens, 4).n == 4
 
 
@@ -347,7 +346,7 @@ def test_an_id_that_only_the_target_has_does_not_break_the_drafter(
 def refused(bench: Bench, target: Path, path: Path) -> str:
     bench.target = bench.model(target)
     with pytest.raises(DrafterError) as caught:
-        build_drafter(DrafterSettings("draft-model", "x", str(path), n_max=4), bench)
+        bench.build(DrafterSettings("draft-model", "x", str(path), n_max=4))
     assert not bench.contexts, "refused before a context is made"
     return str(caught.value)
 
@@ -357,9 +356,9 @@ def test_a_drafter_of_the_same_vocabulary_is_taken(
 ) -> None:
     bench.target = bench.model(tiny_target)
     settings = DrafterSettings("draft-model", "x", str(tiny_draft), n_max=4)
-    drafter = build_drafter(settings, bench)
-    assert drafter.needs.outputs == 5
-    assert drafter.needs.rollback
+    needs, drafter = bench.build(settings)
+    assert needs == drafter.needs
+    assert (needs.outputs, needs.rollback, needs.reads_target) == (5, True, False)
 
 
 def test_the_first_differing_token_is_named(
@@ -382,7 +381,7 @@ def test_a_few_tokens_more_are_allowed(bench: Bench, models: Path, tiny_target: 
     wider = (*letter_vocabulary(12), b"h", b"i")
     path = tiny_llama(models / "wider.gguf", tokens=wider)
     bench.target = bench.model(tiny_target)
-    build_drafter(DrafterSettings("draft-model", "x", str(path), n_max=4), bench)
+    bench.build(DrafterSettings("draft-model", "x", str(path), n_max=4))
 
 
 def test_a_recurrent_draft_model_is_refused(
@@ -394,8 +393,8 @@ def test_a_recurrent_draft_model_is_refused(
 def test_unknown_methods_and_missing_files_are_refused(bench: Bench, tiny_target: Path) -> None:
     bench.target = bench.model(tiny_target)
     with pytest.raises(DrafterError, match="'telepathy' is not built.*none, ngram, draft-model"):
-        build_drafter(DrafterSettings("telepathy", "x", n_max=4), bench)
+        bench.build(DrafterSettings("telepathy", "x", n_max=4))
     with pytest.raises(DrafterError, match="needs a GGUF file"):
-        build_drafter(DrafterSettings("draft-model", "x", n_max=4), bench)
+        bench.build(DrafterSettings("draft-model", "x", n_max=4))
     with pytest.raises(DrafterError, match="at least one token"):
-        build_drafter(DrafterSettings("ngram", "x", n_max=0), bench)
+        bench.build(DrafterSettings("ngram", "x", n_max=0))

@@ -152,7 +152,7 @@ def test_a_draft_continues_an_earlier_occurrence_by_its_period(
                 assert draft.tokens[i] == longer[start + i]
                 longer.append(longer[start + i])
         tokens += emitted or [0]
-        drafter.accept(tokens, 0)
+        drafter.accept(tokens, range(1))
 
 
 @given(texts, texts)
