@@ -161,6 +161,7 @@ def _classify(
             run,
             index,
             plan.sampler_of(slot.candidate, slot.seed),
+            plan.ignore_eos,
         )
     except EngineDied as error:
         sessions.restart()

@@ -34,6 +34,8 @@ class Recorded(Protocol):
     def index(self) -> int: ...
     @property
     def sampler(self) -> SamplerSettings: ...
+    @property
+    def ignore_eos(self) -> bool: ...
 
 
 def _ignore(chunk: Sequence[int], position: int) -> None:
@@ -84,7 +86,8 @@ def probe(
 def replay(session: Session, plain: Session, run: Recorded) -> tuple[bool, float, float]:
     """(reproduced, margin, max_difference) of messages.Replayed, logits in nats."""
     history = [*run.prompt, *run.tokens[: run.index]]
-    sampler = Sampler(run.sampler, len(run.prompt))
+    banned = session.model.vocab.eog if run.ignore_eos else ()
+    sampler = Sampler(run.sampler, len(run.prompt), banned)
     plain_row = _plain_row(plain, run)
     row = _recorded_row(session, run)
     emitted = run.tokens[run.index]

@@ -153,6 +153,7 @@ class Engine:
         run: Generation,
         index: int,
         sampler: SamplerSettings,
+        ignore_eos: bool = False,
     ) -> Replayed:
         """Class the divergence of ``run`` (made with ``record``) at generated token ``index``."""
         kept = tuple(step.tokens for step in run.steps)
@@ -166,6 +167,7 @@ class Engine:
             kept,
             index,
             sampler,
+            ignore_eos,
         )
         return self._ask(m.Replayed, request)
 

@@ -123,6 +123,7 @@ class Replay(Message, frozen=True):
     kept: tuple[int, ...]
     index: int
     sampler: SamplerSettings
+    ignore_eos: bool = False
 
 
 # ---- answers and events ---------------------------------------------------------------------

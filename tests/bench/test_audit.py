@@ -23,7 +23,7 @@ class Evidence:
         equal = self.equal(len(tokens))
         return Probed(1, dict.fromkeys(sizes, equal), dict.fromkeys(sizes, 0.0))
 
-    def replay(self, session, plain, prompt, run, index, sampler):
+    def replay(self, session, plain, prompt, run, index, sampler, ignore_eos=False):
         self.asked.append((session, plain, index, sampler.seed))
         if isinstance(self.replayed, Exception):
             raise self.replayed
