@@ -1,4 +1,4 @@
-"""The installed command as a person meets it: in a terminal, with bad input, with a dying engine."""
+"""The installed command as a person meets it: a terminal, bad input, a dying engine."""
 
 from __future__ import annotations
 
