@@ -147,3 +147,10 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
         if a[i] != b[i]:
             return i
     return n
+
+
+def top_probability(row: NDArray[np.float32], scratch: NDArray[np.float32]) -> float:
+    """max softmax(row), over the whole vocabulary; ``scratch`` is as long as ``row``."""
+    np.subtract(row, row.max(), out=scratch)
+    np.exp(scratch, out=scratch)
+    return 1.0 / float(scratch.sum())

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.drafters.base import Distribution, Draft, Needs, Sampling, common_prefix
+from localspec.drafters.base import (
+    Distribution,
+    Draft,
+    Needs,
+    Sampling,
+    common_prefix,
+    top_probability,
+)
 from localspec.llama import Context, Model
 from localspec.llama.context import Batch
 
@@ -114,7 +121,7 @@ class DraftModelDrafter:
                 q.append(distribution)
             else:
                 token = sampler.argmax(row, tokens)
-                if self.p_min > 0 and self._top_probability(row) < self.p_min:
+                if self.p_min > 0 and top_probability(row, self._scratch) < self.p_min:
                     break
             draft.tokens[draft.n] = token
             draft.n += 1
@@ -124,13 +131,6 @@ class DraftModelDrafter:
             self._decode_one(token, len(tokens) - 1)
         del tokens[committed:]
         return draft
-
-    def _top_probability(self, row: np.ndarray) -> float:
-        """max softmax(row), over the whole vocabulary, in a buffer of its own."""
-        scratch = self._scratch
-        np.subtract(row, row.max(), out=scratch)
-        np.exp(scratch, out=scratch)
-        return 1.0 / float(scratch.sum())
 
     def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
         # what was drafted and accepted is in the cache already, all but the last draft at most
