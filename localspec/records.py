@@ -8,7 +8,7 @@ section 5.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 StopReason = Literal["eog", "length", "stop", "context", "cancelled"]
 FlashAttention = Literal["auto", "on", "off"]
@@ -83,8 +83,7 @@ class DrafterSettings:
     ngram_max: int = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One decode step: a draft (possibly empty), its verification, what was kept.
 
     ``tokens`` counts what the step emitted (accepted + bonus or correction, cut at a stop);

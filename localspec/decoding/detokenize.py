@@ -12,7 +12,8 @@ class Detokenizer:
     """Feed tokens, collect spans.
 
     Bytes are held until they are valid UTF-8; text is held while it could still become a stop
-    string. A span's ``tokens`` counts the tokens whose text ends in it.
+    string. A span's ``tokens`` counts the tokens whose text ends in it. Without stop strings nothing
+    hangs on the text, so tokens become text only when it is taken, not inside a step.
     """
 
     def __init__(self, piece: Callable[[int], bytes], stop: tuple[str, ...] = ()) -> None:
@@ -22,9 +23,21 @@ class Detokenizer:
         self._held: list[Span] = []  # text that may be the beginning of a stop string
         self._waiting_tokens = 0
         self._out: list[Span] = []
+        self._unread: list[tuple[int, bool]] = []
 
     def feed(self, token: int, drafted: bool) -> bool:
         """True when ``token`` completed a stop string; the text is then cut exactly before it."""
+        if self._stop:
+            return self._read(token, drafted)
+        self._unread.append((token, drafted))
+        return False
+
+    def _read_all(self) -> None:
+        for token, drafted in self._unread:
+            self._read(token, drafted)
+        self._unread.clear()
+
+    def _read(self, token: int, drafted: bool) -> bool:
         text = self._utf8.decode(self._piece(token))
         self._waiting_tokens += 1
         if not text:
@@ -47,10 +60,12 @@ class Detokenizer:
 
     def skip(self) -> None:
         """A token without text (end of generation) is counted with the text before it."""
+        self._read_all()
         self._waiting_tokens += 1
 
     def finish(self) -> None:
         """No more tokens: what is held is text after all; an invalid tail becomes U+FFFD once."""
+        self._read_all()
         self._release(sum(len(s.text) for s in self._held))
         tail = self._utf8.decode(b"", final=True)
         if tail:
@@ -59,6 +74,7 @@ class Detokenizer:
 
     def take(self) -> tuple[Span, ...]:
         """The spans ready since the last call, neighbours of one origin joined."""
+        self._read_all()
         spans = tuple(self._out)
         self._out.clear()
         return spans
