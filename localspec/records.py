@@ -7,11 +7,14 @@ section 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 StopReason = Literal["eog", "length", "stop", "context", "cancelled"]
 FlashAttention = Literal["auto", "on", "off"]
+DraftLength = int | Literal["auto"]
+"""The most tokens drafted a step; "auto": chosen anew for each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,11 @@ class ContextSettings:
 class DrafterSettings:
     """Which drafter, and how far it drafts.
 
-    ``method`` is the family (``none``, ``ngram``, ``draft-model``, later ``mtp``, ``eagle3`` ...),
-    ``path`` the drafter's GGUF where the family needs one, ``n_max`` the most tokens drafted a
-    step, ``p_min`` the drafter's top probability under which drafting stops *before* a token is
-    taken.
+    ``method`` is the family (``none``, ``ngram``, ``draft-model``, later ``mtp``, ``eagle3`` ...;
+    ``ngram+FAMILY``: the n-gram drafter first and the other behind it), ``path`` the drafter's GGUF
+    where the family needs one, ``n_max`` the most tokens drafted a step, ``p_min`` the drafter's
+    top probability under which drafting stops *before* a token is taken. ``auto`` chooses the
+    length of each step; ``n_max`` is then the most it may choose.
     ``sampled`` lets a draft model draw its tokens at temperature > 0 (and keep ``q``) instead of
     taking its argmax.
     """
@@ -81,6 +85,17 @@ class DrafterSettings:
     sampled: bool = False
     ngram_min: int = 2
     ngram_max: int = 4
+    auto: bool = False
+
+    @property
+    def draft_length(self) -> DraftLength:
+        """``n_max`` as it is asked for and shown."""
+        return "auto" if self.auto else self.n_max
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The families that draft, in the order in which they are tried (``Step.source``)."""
+        return tuple(self.method.split("+"))
 
 
 class Step(NamedTuple):
@@ -90,7 +105,8 @@ class Step(NamedTuple):
     ``drafted`` is the depth submitted to verification (nodes apart in ``nodes``), ``accepted`` how
     many of them were kept. ``beta`` is the sum over evaluated draft positions of sum max(0, p - q),
     with ``beta_positions`` how many positions it sums over (0 where the draft was deterministic and
-    the target greedy: then nothing is recorded).
+    the target greedy: then nothing is recorded). ``source`` says who drafted, where several may: an
+    index into ``DrafterSettings.sources``.
     """
 
     tokens: int
@@ -105,6 +121,7 @@ class Step(NamedTuple):
     t_step: float
     beta: float = 0.0
     beta_positions: int = 0
+    source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +141,8 @@ class Counts:
     """Integer counts of a run, from which every rate of DESIGN section 5 follows; sums add up.
 
     ``reached[i]``: steps whose first i+1 drafts were all accepted. ``offered[i]``: steps that
-    drafted at least i+1 tokens and whose first i were all accepted. Lists may differ in length.
+    drafted at least i+1 tokens and whose first i were all accepted. ``lengths[i]``: steps that
+    drafted exactly i. Lists may differ in length.
     """
 
     steps: int = 0
@@ -138,6 +156,7 @@ class Counts:
     offered: tuple[int, ...] = ()
     beta: float = 0.0
     beta_positions: int = 0
+    lengths: tuple[int, ...] = ()
 
     def __add__(self, other: Counts) -> Counts:
         def add(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -157,6 +176,7 @@ class Counts:
             add(self.offered, other.offered),
             self.beta + other.beta,
             self.beta_positions + other.beta_positions,
+            add(self.lengths, other.lengths),
         )
 
     @property
@@ -193,6 +213,33 @@ class Counts:
     @property
     def mean_beta(self) -> float | None:
         return self.beta / self.beta_positions if self.beta_positions else None
+
+
+def count(steps: Sequence[Step]) -> Counts:
+    """The integer counts of DESIGN section 5."""
+    deepest = max((s.drafted for s in steps), default=-1)
+    reached, offered = [0] * max(deepest, 0), [0] * max(deepest, 0)
+    lengths = [0] * (deepest + 1)
+    for s in steps:
+        lengths[s.drafted] += 1
+        for i in range(s.accepted):
+            reached[i] += 1
+        for i in range(min(s.accepted + 1, s.drafted)):
+            offered[i] += 1
+    return Counts(
+        steps=len(steps),
+        steps_with_draft=sum(1 for s in steps if s.drafted),
+        target_calls=sum(s.target_calls for s in steps),
+        decode_tokens=sum(s.tokens for s in steps),
+        drafted=sum(s.drafted for s in steps),
+        accepted=sum(s.accepted for s in steps),
+        nodes=sum(s.nodes for s in steps),
+        reached=tuple(reached),
+        offered=tuple(offered),
+        beta=sum(s.beta for s in steps),
+        beta_positions=sum(s.beta_positions for s in steps),
+        lengths=tuple(lengths),
+    )
 
 
 @dataclass(frozen=True, slots=True)

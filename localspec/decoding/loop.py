@@ -20,13 +20,13 @@ from localspec.errors import ContextTooSmall, UsageError
 from localspec.llama import Context, DecodeAborted, Model
 from localspec.llama.context import AbortFlag
 from localspec.records import (
-    Counts,
     Generation,
     SamplerSettings,
     Span,
     Step,
     StopReason,
     Times,
+    count,
 )
 
 
@@ -298,6 +298,7 @@ class Session:
                     now - start,
                     result.beta,
                     result.beta_positions,
+                    draft.source,
                 )
             )
             if request.record:
@@ -323,27 +324,3 @@ class Session:
                 step=now - first,
             )
         )
-
-
-def count(steps: Sequence[Step]) -> Counts:
-    """The integer counts of DESIGN section 5."""
-    deepest = max((s.drafted for s in steps), default=0)
-    reached, offered = [0] * deepest, [0] * deepest
-    for s in steps:
-        for i in range(s.accepted):
-            reached[i] += 1
-        for i in range(min(s.accepted + 1, s.drafted)):
-            offered[i] += 1
-    return Counts(
-        steps=len(steps),
-        steps_with_draft=sum(1 for s in steps if s.drafted),
-        target_calls=sum(s.target_calls for s in steps),
-        decode_tokens=sum(s.tokens for s in steps),
-        drafted=sum(s.drafted for s in steps),
-        accepted=sum(s.accepted for s in steps),
-        nodes=sum(s.nodes for s in steps),
-        reached=tuple(reached),
-        offered=tuple(offered),
-        beta=sum(s.beta for s in steps),
-        beta_positions=sum(s.beta_positions for s in steps),
-    )

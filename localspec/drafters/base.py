@@ -67,15 +67,17 @@ class Draft:
     ``tokens[i]`` (int32) with ``parents[i]`` (-1: the last committed token; a parent comes before
     its children). ``n`` nodes are filled. A chain has ``parents[i] == i - 1`` and may carry ``q``:
     for each node the distribution its token was really drawn from. ``q`` None: deterministic.
+    ``source`` says who drafted it, where several may (``DrafterSettings.sources``).
     """
 
-    __slots__ = ("chain", "n", "parents", "q", "tokens")
+    __slots__ = ("chain", "n", "parents", "q", "source", "tokens")
 
     def __init__(self, capacity: int) -> None:
         self.tokens = np.zeros(capacity, np.int32)
         self.parents = np.arange(-1, capacity - 1, dtype=np.int32)
         self.n = 0
         self.chain = True
+        self.source = 0
         self.q: list[Distribution] | None = None
 
     def child(self, node: int, token: int) -> int:

@@ -10,10 +10,10 @@ from decoding.conftest import Sessions, run
 from scripted import ScriptedDrafter
 from tiny_models import BOS, EOS, tiny_llama
 
-from localspec.decoding.loop import Listener, count
+from localspec.decoding.loop import Listener
 from localspec.drafters.ngram import NgramDrafter
 from localspec.errors import ContextTooSmall, SpeculationRefused, UsageError
-from localspec.records import Span, Step
+from localspec.records import Span, Step, count
 
 PROMPT = [BOS, 4, 5, 6]
 
