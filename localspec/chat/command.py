@@ -91,6 +91,10 @@ def clean(text: str) -> str:
 # ---- what is shown ---------------------------------------------------------------------------
 
 
+# A model's words may not move the cursor or set the window's title.
+CONTROLS = {c: None for c in (*range(32), *range(127, 160)) if chr(c) not in "\t\n"}
+
+
 class Screen:
     """Answers on stdout; notes, errors and statistics on stderr, dim where that is a terminal."""
 
@@ -179,7 +183,7 @@ class Screen:
                 self.err.flush()
                 shown = False
             if text := "".join(span.text for span in event.spans):
-                yield text
+                yield text.translate(CONTROLS) if self.terminal else text
         if shown:
             self.err.write("\r\x1b[K")
             self.err.flush()

@@ -216,3 +216,17 @@ def test_bytes_that_are_no_text_become_replacement_characters() -> None:
 def test_a_run_without_a_prompt_is_refused() -> None:
     with pytest.raises(UsageError, match="empty"):
         command.run(ChatOptions("demo"), "")
+
+
+def test_a_models_words_may_not_steer_the_terminal(talk: Any) -> None:
+    class Tty(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    words = "a\x1b]0;owned\x07b\x1b[2Jc\td\n"
+    piped, shown = talk(said(words)), talk(said(words))
+    shown.out = Tty()
+    piped("Hi")
+    shown("Hi")
+    assert words in piped.out.getvalue()
+    assert "a]0;ownedb[2Jc\td\n" in shown.out.getvalue()
