@@ -16,10 +16,11 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from localspec.architectures import KNOWN, RESPELLED
 from localspec.errors import ModelFileError
 
 # Architectures that draft for a target and cannot write text alone, by the field's name for them.
@@ -36,8 +37,9 @@ _EMBEDDING_ARCHS = frozenset(
 )
 _SPEECH_ARCHS = frozenset({"wavtokenizer-dec", "qwen3tts", "pockettts"})
 
-# Spellings of other converters that llama.cpp does not know, and the ones that it does.
-_MISSPELLED_ARCHS = {"gemma4_assistant": "gemma4-assistant"}
+# Parts of models that llama.cpp keeps in a file of their own (mmproj): in the language model's file
+# they make it refuse the whole ("wrong number of tensors").
+_FOREIGN_PARTS = {"v.": "vision", "a.": "audio", "mm.": "projector"}
 
 # id: name, elements a block, bytes a block (ggml.c of llama-cpp-python 0.3.36).
 _TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
@@ -109,6 +111,7 @@ _KEYS_LIMIT = 1 << 16
 _ITEMS_LIMIT = 1 << 24
 _DIMS_LIMIT = 4
 _ELEMENTS_LIMIT = 1 << 43  # of one tensor; more is damage, not a model
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 _SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
 
 _AGAIN = "Download it again."
@@ -116,9 +119,12 @@ _AGAIN = "Download it again."
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A metadata value that was stepped over: ``length`` items, too many to be kept."""
+    """A metadata value that was stepped over: ``length`` items, too many to be kept, in the bytes
+    ``start`` to ``stop`` of the file."""
 
     length: int
+    start: int = field(default=0, compare=False)
+    stop: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         return self.length
@@ -142,7 +148,8 @@ class TensorInfo:
 class GGUFHeader:
     """The header of one file. ``expected_size`` is where its last tensor ends, in bytes.
 
-    ``shards`` are all files of a split model, this one (the first) included.
+    ``shards`` are all files of a split model, this one (the first) included; ``check_model_file``
+    puts the tensors of all of them into ``tensors``. ``data`` is where the first tensor starts.
     """
 
     path: Path
@@ -153,6 +160,7 @@ class GGUFHeader:
     file_size: int
     expected_size: int
     shards: tuple[Path, ...]
+    data: int = 0
 
     def number(self, key: str) -> int | None:
         """An integer under the architecture's own prefix, such as ``block_count``."""
@@ -177,17 +185,33 @@ class GGUFHeader:
         return self.text("tokenizer.chat_template")
 
     @property
+    def layers(self) -> int | None:
+        """Layers of the model itself, MTP layers not counted (llama.cpp's n_layer)."""
+        count = self.number("block_count")
+        return None if count is None else count - (self.number("nextn_predict_layers") or 0)
+
+    @property
     def mtp_layers(self) -> int:
         """MTP layers that are really there: some files keep the key and dropped the tensors."""
-        if not any(".nextn." in t.name for t in self.tensors):
-            return 0
-        return self.number("nextn_predict_layers") or 0
+        claimed = self.number("nextn_predict_layers") or 0
+        there = sum(t.name.endswith(".nextn.eh_proj.weight") for t in self.tensors)
+        return claimed if there >= claimed else 0
+
+    @property
+    def is_mtp_only(self) -> bool:
+        """MTP layers in a file of their own: not one tensor of the model's own layers."""
+        if not self.mtp_layers or not self.layers:
+            return False
+        below = (_BLOCK.match(t.name) for t in self.tensors)
+        return not any(m and int(m[1]) < self.layers for m in below)
 
     @property
     def drafter_family(self) -> str | None:
         """ "EAGLE-3", "DFlash", "DSpark", ... of a file that can only draft; None of a model."""
         if self.arch == "dflash" and any(t.name.startswith("markov_w1") for t in self.tensors):
             return "DSpark"
+        if self.is_mtp_only:
+            return "MTP"
         return DRAFTER_FAMILIES.get(self.arch)
 
     @property
@@ -205,7 +229,7 @@ def describe_kind(header: GGUFHeader) -> str:
     if header.arch == "clip" or kind == "mmproj":
         return "a vision or audio projector (mmproj)"
     if header.drafter_family is not None:
-        article = "an" if header.drafter_family[0] in "AEIOU" else "a"
+        article = "an" if header.drafter_family[0] in "AEIOU" or header.is_mtp_only else "a"
         return f"{article} {header.drafter_family} drafter"
     if header.arch in _EMBEDDING_ARCHS:
         return "an embedding model"
@@ -243,29 +267,116 @@ def check_model_file(path: str | Path) -> GGUFHeader:
     missing, truncated, of another kind, or holds neither a language model nor a drafter.
     """
     header = read_header(_first_shard(Path(path).expanduser()))
+    tensors: list[TensorInfo] = []
     for shard in header.shards:
         part = header if shard == header.path else read_header(shard)
         if part.file_size < part.expected_size:
             raise ModelFileError(
                 f"{shard} is truncated: {part.file_size:,} of {part.expected_size:,} bytes.", _AGAIN
             )
+        tensors += part.tensors
+    header = replace(header, tensors=tuple(tensors))
     if not header.arch and header.text("general.type") not in ("adapter", "imatrix"):
         raise ModelFileError(
             f"{header.path} does not say which architecture it is (general.architecture).",
             "It was not made for llama.cpp; get the model from another publisher.",
         )
-    if header.arch in _MISSPELLED_ARCHS:
-        raise ModelFileError(
-            f"{header.path} calls its architecture {header.arch!r}, which llama.cpp does not know.",
-            f"Get a build of the file that spells it {_MISSPELLED_ARCHS[header.arch]!r}.",
-        )
+    if header.arch and header.arch not in KNOWN:
+        raise _unknown_arch(header)
     kind = describe_kind(header)
     if not kind.endswith(("a language model", "drafter")):
         raise ModelFileError(
             f"{header.path} is {kind}, which writes no text.",
             "Give the GGUF of the language model itself.",
         )
+    _check_tensor_names(header)
     return header
+
+
+def _unknown_arch(header: GGUFHeader) -> ModelFileError:
+    arch = header.arch
+    says = f"{header.path} calls its architecture {arch!r}, which "
+    if arch in RESPELLED:
+        return ModelFileError(
+            f"{says}llama.cpp does not know.",
+            f"Get a build of the file that spells it {RESPELLED[arch]!r}.",
+        )
+    for family in ("dflash", "eagle3"):
+        if family in arch:
+            return ModelFileError(
+                f"{says}only forks of llama.cpp know.",
+                f"Get a file that llama.cpp's own convert_hf_to_gguf.py made: there it is called "
+                f"{family!r}.",
+            )
+    near = difflib.get_close_matches(arch, sorted(KNOWN), n=2, cutoff=0.7)
+    return ModelFileError(
+        f"{says}this llama.cpp does not know.",
+        "The file was made for a newer llama.cpp or for a fork"
+        + (f"; it knows {' and '.join(near)}." if near else "; get another conversion."),
+    )
+
+
+def _check_tensor_names(header: GGUFHeader) -> None:
+    """Raise where llama.cpp would find a "wrong number of tensors"."""
+    count = header.number("block_count")
+    for tensor in header.tensors:
+        part = next((p for start, p in _FOREIGN_PARTS.items() if tensor.name.startswith(start)), "")
+        if part:
+            raise ModelFileError(
+                f"{header.path} holds the {part} part of the model too ({tensor.name}), as Ollama "
+                "and some forks write it; llama.cpp does not load that.",
+                "Get a GGUF of the language model alone.",
+            )
+        block = _BLOCK.match(tensor.name)
+        if block and count is not None and int(block[1]) >= count:
+            raise ModelFileError(
+                f"{header.path} says that it has {count} layers but holds {tensor.name}.",
+                "It was made by or for a fork of llama.cpp; get another conversion.",
+            )
+
+
+def read_strings(header: GGUFHeader, key: str) -> list[bytes]:
+    """The texts of an array of strings, also of a long one that the header steps over.
+
+    Raises ``ModelFileError`` when the file is not what it was when its header was read.
+    """
+    kept = header.kv.get(key)
+    if not isinstance(kept, Skipped):
+        return [str(text).encode() for text in kept] if isinstance(kept, tuple) else []
+    raw = raw_strings(header, key)
+    texts: list[bytes] = []
+    position, unpack = 0, _U64.unpack_from
+    for _ in range(kept.length):
+        start = position + 8
+        if start > len(raw):
+            break
+        position = start + unpack(raw, position)[0]
+        texts.append(raw[start:position])
+    if len(texts) < kept.length or position != len(raw):
+        raise ModelFileError(f"{header.path} changed while it was read.", "Try again.")
+    return texts
+
+
+def raw_strings(header: GGUFHeader, key: str) -> bytes:
+    """A long array of strings as it stands in the file, each text after its length."""
+    kept = header.kv.get(key)
+    if not isinstance(kept, Skipped):
+        return b""
+    return read_bytes(header, kept.start, kept.stop - kept.start)
+
+
+def read_bytes(header: GGUFHeader, start: int, length: int) -> bytes:
+    """``length`` bytes of the file. Raises ``ModelFileError`` when they are not there."""
+    try:
+        with header.path.open("rb") as stream:
+            stream.seek(start)
+            found = stream.read(length)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ModelFileError(f"{header.path} cannot be read: {reason}.") from None
+    if len(found) < length:
+        raise ModelFileError(f"{header.path} changed while it was read.", "Try again.")
+    return found
 
 
 def parse_header(stream: BinaryIO, size: int, path: Path) -> GGUFHeader:
@@ -311,6 +422,7 @@ def parse_header(stream: BinaryIO, size: int, path: Path) -> GGUFHeader:
         file_size=size,
         expected_size=max((data + t.offset + t.n_bytes for t in tensors), default=reader.position),
         shards=_shards(path, kv),
+        data=data,
     )
 
 
@@ -439,8 +551,9 @@ class _Reader:
         n = self.count("strings", smallest=8, limit=_ITEMS_LIMIT)
         if n <= _KEPT_STRINGS:
             return tuple(self.name() for _ in range(n))
+        start = self.position
         self._skip_strings(n)
-        return Skipped(n)
+        return Skipped(n, start, self.position)
 
     def _numbers(self, type_id: int, n: int) -> tuple[int | float | bool, ...]:
         code, width = _SCALARS[type_id]

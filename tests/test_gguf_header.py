@@ -18,6 +18,7 @@ from localspec.gguf_header import (
     check_model_file,
     describe_kind,
     read_header,
+    read_strings,
 )
 
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
@@ -275,8 +276,9 @@ def parts(write, count: int, *, without: int | None = None) -> list[Path]:
     """The shards of a split model as gguf-split writes them: the model's keys only in the first."""
     paths = []
     for i in range(count):
+        model = {**KV, "llama.block_count": count} if i == 0 else {}
         split = {"split.no": i, "split.count": count}
-        content = gguf({**(KV if i == 0 else {}), **split}, [tensor(f"blk.{i}.w", (4, 4))])
+        content = gguf({**model, **split}, [tensor(f"blk.{i}.w", (4, 4))])
         name = f"m-{i + 1:05d}-of-{count:05d}.gguf"
         if i != without:
             paths.append(write(content, name))
@@ -289,6 +291,7 @@ def test_any_shard_stands_for_the_first(write) -> None:
         header = check_model_file(path)
         assert header.path == paths[0]
         assert header.shards == tuple(paths)
+        assert [t.name for t in header.tensors] == ["blk.0.w", "blk.1.w", "blk.2.w"]
 
 
 def test_a_missing_shard_is_named(write) -> None:
@@ -363,11 +366,79 @@ def test_an_architecture_under_another_spelling_names_the_right_one(write) -> No
     assert "gemma4-assistant" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("arch", "hint"),
+    [
+        ("dflash-draft", "there it is called 'dflash'"),
+        ("gemma4-dflash-draft", "there it is called 'dflash'"),
+        ("qwen3_5", "newer llama.cpp or for a fork; it knows qwen35"),
+        ("xyzzy", "get another conversion"),
+    ],
+)
+def test_an_unknown_architecture_is_refused_before_llama_cpp_sees_it(
+    write, arch: str, hint: str
+) -> None:
+    with pytest.raises(ModelFileError, match=f"{arch!r}, which .* know") as caught:
+        check_model_file(write(gguf({"general.architecture": arch})))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["blk.0.w", "v.blk.0.attn_q.weight"], "holds the vision part .*v.blk.0.attn_q.weight"),
+        (["blk.0.w", "mm.0.weight"], "holds the projector part"),
+        (["blk.1.w", "blk.2.w"], "says that it has 2 layers but holds blk.2.w"),
+    ],
+)
+def test_tensors_that_llama_cpp_would_not_load_are_named(
+    write, names: list[str], says: str
+) -> None:
+    """It would say "wrong number of tensors; expected 2131, got 720"."""
+    path = write(gguf(KV, [tensor(name, (4, 4)) for name in names]))
+    with pytest.raises(ModelFileError, match=says) as caught:
+        check_model_file(path)
+    assert caught.value.hint
+
+
+QWEN35 = {
+    "general.architecture": "qwen35",
+    "qwen35.block_count": 9,
+    "qwen35.nextn_predict_layers": 1,
+}
+
+
 def test_mtp_layers_count_only_when_their_tensors_are_there(write) -> None:
-    kv = {"general.architecture": "qwen35", "qwen35.nextn_predict_layers": 1}
-    assert read_header(write(gguf(kv))).mtp_layers == 0
-    nextn = [tensor("blk.8.nextn.eh_proj.weight", (4, 4))]
-    assert read_header(write(gguf(kv, nextn))).mtp_layers == 1
+    header = read_header(write(gguf(QWEN35)))
+    assert (header.mtp_layers, header.layers) == (0, 8)
+    nextn = tensor("blk.8.nextn.eh_proj.weight", (4, 4))
+    assert read_header(write(gguf(QWEN35, [nextn]))).mtp_layers == 1
+    two = {**QWEN35, "qwen35.nextn_predict_layers": 2}
+    assert read_header(write(gguf(two, [nextn]))).mtp_layers == 0
+
+
+def test_mtp_layers_alone_are_a_drafter_and_in_a_model_are_none(write) -> None:
+    layer = [tensor(f"blk.8.{t}.weight", (4, 4)) for t in ("attn_norm", "nextn.eh_proj")]
+    ends = [tensor("token_embd.weight", (4, 4))]
+    alone = check_model_file(write(gguf(QWEN35, ends + layer)))
+    assert (alone.is_mtp_only, describe_kind(alone)) == (True, "an MTP drafter")
+    whole = check_model_file(write(gguf(QWEN35, [*ends, tensor("blk.0.w", (4, 4)), *layer])))
+    assert not whole.is_drafter_only
+    assert describe_kind(whole) == "a language model"
+
+
+def test_long_arrays_can_be_read_after_all(write) -> None:
+    tokens = [f"token \u00fc {i}" for i in range(100)]
+    kv = {**KV, "tokenizer.ggml.tokens": tokens, "few": ["a", ""]}
+    path = write(gguf(kv))
+    header = read_header(path)
+    assert isinstance(header.kv["tokenizer.ggml.tokens"], Skipped)
+    assert read_strings(header, "tokenizer.ggml.tokens") == [t.encode() for t in tokens]
+    assert read_strings(header, "few") == [b"a", b""]
+    assert read_strings(header, "none") == []
+    write(gguf(KV))
+    with pytest.raises(ModelFileError, match="changed while it was read"):
+        read_strings(header, "tokenizer.ggml.tokens")
 
 
 def test_a_missing_file_suggests_its_neighbours(write) -> None:

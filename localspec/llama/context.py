@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.architectures import LAST_TAPPABLE, TAPPABLE
 from localspec.errors import DrafterError, EngineFailed, UsageError
 from localspec.llama import unstable
 from localspec.llama.library import L, bind, c_bool, c_i32, c_p, log_capture
@@ -31,14 +32,6 @@ KV_TYPES = {
 }
 PARTIAL_ONLY = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: what cannot be had by dropping positions
 FLASH_ATTN = {"auto": -1, "off": 0, "on": 1}
-
-# Architectures whose graph marks its layers' inputs; on any other a tap aborts the process at the
-# next decode ("layer input tensor is null", ENGINE_NOTES section 7).
-TAPPABLE = frozenset(
-    "bailingmoe3 deepseek4 gemma4 hunyuan_vl hunyuan-vl lfm2 lfm2moe llama mimo2 minimax-01 "
-    "minimax-m2 muse-glimmer nanbeige nemotron_h nemotron_h_moe gpt-oss openai-moe qwen3 qwen35 "
-    "qwen35moe qwen3moe qwen3next qwen4exp".split()
-)
 
 _decode = bind("llama_decode", c_i32, c_p, L.llama_batch)
 _encode = bind("llama_encode", c_i32, c_p, L.llama_batch)
@@ -125,6 +118,8 @@ class Batch:
         self._steps = np.arange(capacity, dtype=np.int32)
         self._features: Rows | None = None
         self._token_pointer: Any = None
+        self._sections: NDArray[np.int32] | None = None
+        self._position_pointer: Any = None
         self.single_sequence()
 
     def single_sequence(self) -> None:
@@ -137,6 +132,16 @@ class Batch:
     def fill_positions(self, n: int, start: int) -> None:
         np.add(self._steps[:n], start, out=self.positions[:n])
         self.native.n_tokens = n
+        if self._sections is not None:
+            self._sections[: 4 * n].reshape(4, n)[:3] = self.positions[:n]
+            self._sections[3 * n : 4 * n] = 0
+
+    def four_positions(self) -> None:
+        """Give every token four positions, as a batch without token ids must have them for M-RoPE:
+        time, height and width, of which text has one, and an unused one."""
+        self._position_pointer = self.native.pos  # llama_batch_free must find it again
+        self._sections = np.zeros(4 * self.capacity, np.int32)
+        self.native.pos = self._sections.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
 
     def attach_features(self, width: int, *, tokens: bool) -> Rows:
         """Give every token of the batch a row of ``width`` floats as input (llama_batch.embd):
@@ -152,6 +157,8 @@ class Batch:
     def close(self) -> None:
         if self.native is not None and self._features is not None:
             self.native.token, self.native.embd = self._token_pointer, None
+        if self.native is not None and self._sections is not None:
+            self.native.pos = self._position_pointer
         if self.native is not None:
             L.llama_batch_free(self.native)
             self.native = None
@@ -287,9 +294,12 @@ class Context:
     # ---- hidden states (llama-ext.h); views live until the next decode or encode ----------------
 
     def tap_layer(self, layer: int) -> None:
-        """Keep the input of ``layer`` for every token of each decode. Raises DrafterError on an
-        architecture that has no such taps, where llama.cpp would abort."""
-        if self.model.arch not in TAPPABLE or not 0 <= layer < self.model.layers:
+        """Keep the input of ``layer`` for every token of each decode; of layer n_layer: what leaves
+        the last one. Raises DrafterError where the architecture has no such taps and llama.cpp
+        would abort."""
+        arch, last = self.model.arch, self.model.layers
+        there = arch in LAST_TAPPABLE if layer == last else 0 <= layer < last
+        if arch not in TAPPABLE or not there:
             raise DrafterError(
                 f"llama.cpp gives no hidden states of layer {layer} of {self.model.path.name} "
                 f"({self.model.arch}, {self.model.layers} layers).",
