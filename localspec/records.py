@@ -73,6 +73,7 @@ class DrafterSettings:
     where the family needs one, ``n_max`` the most tokens drafted a step, ``p_min`` the drafter's
     top probability under which drafting stops *before* a token is taken. ``auto`` chooses the
     length of each step; ``n_max`` is then the most it may choose.
+    ``tree``: nodes of a draft tree, ``n_max`` deep at the most (0: chains).
     ``sampled`` lets a draft model draw its tokens at temperature > 0 (and keep ``q``) instead of
     taking its argmax.
     """
@@ -85,6 +86,7 @@ class DrafterSettings:
     sampled: bool = False
     ngram_min: int = 2
     ngram_max: int = 4
+    tree: int = 0
     auto: bool = False
 
     @property
@@ -278,8 +280,8 @@ class Generation:
     """What one run produced, with everything needed to report and to replay it.
 
     ``tokens`` are the generated ids, an end-of-generation token included (it is counted, but has no
-    text). ``steps`` and ``drafts`` (the ids submitted with each step, rejected ones included; for a
-    tree with its parents) are there when the request asked for them.
+    text). ``steps`` and ``drafts`` (the ids submitted with each step, rejected ones included) are there
+    when the request asked for them, and so are the drafts' ``parents``, empty for a chain.
     """
 
     text: str
@@ -292,6 +294,7 @@ class Generation:
     spans: tuple[Span, ...] = ()
     steps: tuple[Step, ...] = ()
     drafts: tuple[tuple[int, ...], ...] = ()
+    parents: tuple[tuple[int, ...], ...] = ()
 
     @property
     def decode_tps(self) -> float | None:

@@ -12,8 +12,8 @@ class Detokenizer:
     """Feed tokens, collect spans.
 
     Bytes are held until they are valid UTF-8; text is held while it could still become a stop
-    string. A span's ``tokens`` counts the tokens whose text ends in it. Without stop strings nothing
-    hangs on the text, so tokens become text only when it is taken, not inside a step.
+    string. A span's ``tokens`` counts the tokens whose text ends in it. Without stop strings
+    nothing hangs on the text, so tokens become text only when it is taken, not inside a step.
     """
 
     def __init__(self, piece: Callable[[int], bytes], stop: tuple[str, ...] = ()) -> None:

@@ -68,6 +68,7 @@ class _Record:
         self.spans: list[Span] = []
         self.steps: list[Step] = []
         self.drafts: list[tuple[int, ...]] = []
+        self.parents: list[tuple[int, ...]] = []
         self._listener = listener
         self._heard = 0
 
@@ -116,8 +117,10 @@ class Session:
 
     def warm_up(self) -> None:
         """Decode every verify batch size once (graph reserve and caches), then clear."""
-        draft = Draft(self.drafter.needs.outputs)
-        for n in range(self.drafter.needs.outputs):
+        outputs = self.drafter.needs.outputs
+        draft = Draft(outputs)
+        # a tree's sizes are many; the largest reserves the graph for all
+        for n in range(outputs) if self.drafter.needs.sequences == 1 else (0, outputs - 1):
             draft.n = n
             self.target.verify(0, draft, 0)
             self.target.context.synchronize()
@@ -156,7 +159,7 @@ class Session:
 
     def generate(self, request: Request, listener: Listener) -> Generation:
         """Run one generation to its stop. Raises ContextTooSmall, UsageError, EngineFailed."""
-        n_prompt, n_ctx = len(request.prompt), self.target.context.n_ctx
+        n_prompt, n_ctx = len(request.prompt), self.target.n_ctx
         if not n_prompt:
             raise UsageError("The prompt is empty.", "Give at least one token of text.")
         if n_prompt >= n_ctx:
@@ -176,7 +179,7 @@ class Session:
         clock = perf_counter
         submitted = clock()
         target, drafter, abort = self.target, self.drafter, self.abort
-        n_ctx = target.context.n_ctx
+        n_ctx = target.n_ctx
         eog = self.model.vocab.eog
         n_prompt = len(request.prompt)
         tokens = list(request.prompt)
@@ -217,6 +220,7 @@ class Session:
                 spans=tuple(record.spans),
                 steps=tuple(steps) if request.record else (),
                 drafts=tuple(record.drafts),
+                parents=tuple(record.parents),
             )
 
         def take_in(first: int, accepted: int) -> StopReason | None:
@@ -303,6 +307,8 @@ class Session:
             )
             if request.record:
                 record.drafts.append(tuple(draft.tokens[: draft.n].tolist()))
+                tree = () if draft.chain else draft.parents[: draft.n].tolist()
+                record.parents.append(tuple(tree))
             if now >= next_report:
                 record.report(len(tokens) - n_prompt, now - submitted)
                 next_report = now + request.interval

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.decoding.loop import Session
-from localspec.decoding.sampling import TARGET, Row, Sampler, uniform
+from localspec.decoding.sampling import Row, Sampler
 from localspec.drafters.base import Draft
 from localspec.errors import EngineFailed
 from localspec.records import SamplerSettings
@@ -29,6 +29,8 @@ class Recorded(Protocol):
     @property
     def drafts(self) -> Sequence[Sequence[int]]: ...
     @property
+    def parents(self) -> Sequence[Sequence[int]]: ...
+    @property
     def kept(self) -> Sequence[int]: ...
     @property
     def index(self) -> int: ...
@@ -42,10 +44,13 @@ def _ignore(chunk: Sequence[int], position: int) -> None:
     pass
 
 
-def _chain(tokens: Sequence[int]) -> Draft:
+def _draft(tokens: Sequence[int], parents: Sequence[int] = ()) -> Draft:
     draft = Draft(len(tokens))
     draft.tokens[:] = tokens
     draft.n = len(tokens)
+    if parents:
+        draft.chain = False
+        draft.parents[:] = parents
     return draft
 
 
@@ -70,13 +75,13 @@ def probe(
     target.prefill(tokens[:start], 0, _ignore)
     plain = np.empty((longest, target.context.n_vocab), np.float32)
     for i in range(longest):
-        plain[i] = target.verify(tokens[start + i], _chain(()), start + i)[0]
+        plain[i] = target.verify(tokens[start + i], _draft(()), start + i)[0]
     equal: dict[int, bool] = {}
     difference: dict[int, float] = {}
     for size in sizes:
         session.clear()  # a fresh prefill, since a recurrent memory cannot go back
         target.prefill(tokens[:start], 0, _ignore)
-        rows = target.verify(tokens[start], _chain(tokens[start + 1 : start + size]), start)
+        rows = target.verify(tokens[start], _draft(tokens[start + 1 : start + size]), start)
         equal[size] = bool(np.array_equal(rows, plain[:size]))
         difference[size] = float(np.abs(rows - plain[:size]).max())
     session.clear()
@@ -92,7 +97,7 @@ def replay(session: Session, plain: Session, run: Recorded) -> tuple[bool, float
     row = _recorded_row(session, run)
     emitted = run.tokens[run.index]
     reproduced = sampler.sample(row.copy(), history) == emitted
-    margin = _margin(sampler, plain_row, emitted, history)
+    margin = _margin(sampler, plain_row, row, emitted, history)
     return reproduced, margin, float(np.abs(row - plain_row).max())
 
 
@@ -101,7 +106,7 @@ def _plain_row(session: Session, run: Recorded) -> Row:
     target, position = session.target, len(run.prompt)
     row = target.prefill(run.prompt, 0, _ignore)[0]
     for token in run.tokens[: run.index]:
-        row = target.verify(token, _chain(()), position)[0]
+        row = target.verify(token, _draft(()), position)[0]
         position += 1
     copied: Row = row.copy()
     session.clear()
@@ -117,43 +122,43 @@ def _recorded_row(session: Session, run: Recorded) -> Row:
     row = target.prefill(run.prompt, 0, _ignore)[0]
     committed = [*run.prompt, run.tokens[0]]
     done = 1  # generated tokens committed; the first came from the prefill
-    for drafted, kept in zip(run.drafts, run.kept, strict=True):
+    for drafted, parents, kept in zip(run.drafts, run.parents, run.kept, strict=True):
         if done > run.index:
             break
-        draft = _chain(drafted)
+        draft = _draft(drafted, parents)
         rows = target.verify(committed[-1], draft, len(committed) - 1)
+        emitted = run.tokens[done : done + kept]
+        path = [-1]  # the nodes that were kept, from the root
+        for token in emitted:
+            if (node := draft.child(path[-1], token)) < 0:
+                break
+            path.append(node)
         if run.index < done + kept:
-            row = rows[run.index - done]
+            row = rows[path[run.index - done] + 1]
             break
-        committed += run.tokens[done : done + kept]
+        committed += emitted
         done += kept
         if draft.n:
-            target.keep(draft, min(kept, draft.n) - 1, len(committed) - 1)
+            target.keep(draft, path[-1], len(committed) - 1)
     copied: Row = row.copy()
     session.clear()
     return copied
 
 
-def _margin(sampler: Sampler, row: Row, emitted: int, history: list[int]) -> float:
-    """By how much logits would have to move for the plain row to emit ``emitted``.
+def _margin(sampler: Sampler, plain: Row, recorded: Row, emitted: int, history: list[int]) -> float:
+    """By how much logits must differ from the plain row for ``emitted`` to be its choice, times two.
 
-    Greedy: the plain gap between its best token and the emitted one. Sampled with the index's own
-    random number u: moving every logit by at most d scales each probability by at most exp(2d/T),
-    so the logarithm of what a cumulative border must be scaled by to cross u, times T, is the same
-    measure (compared with 2 d).
+    Greedy: the plain gap between the best token and the emitted one. Sampled with the index's own
+    random number, the choice hangs on many logits and on which tokens survive the chain: here it is
+    looked for on the way from the plain row to the recorded one.
     """
     if sampler.greedy:
-        best = sampler.argmax(row.copy(), history)
-        return float(row[best] - row[emitted])
-    p = sampler.distribution(row.copy(), history)
-    if p.probability(emitted) == 0.0:  # outside the surviving set: distance to its last member
-        return float(row[p.ids].min() - row[emitted])
-    u = uniform(sampler.settings.seed, sampler.index_of(history), TARGET)
-    upper = p.p.cumsum()
-    i = int(p.ids.searchsorted(emitted))
-    high, low = float(upper[i]), float(upper[i] - p.p[i])
-    if low <= u < high:
-        return 0.0
-    border = high if u >= high else low
-    grow = u / border if u >= high else (1 - u) / (1 - border)
-    return sampler.settings.temperature * abs(float(np.log(grow)))
+        best = sampler.argmax(plain.copy(), history)
+        return float(plain[best] - plain[emitted])
+    difference = recorded - plain
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        chosen = sampler.sample((plain + np.float32(middle) * difference), history)
+        low, high = (low, middle) if chosen == emitted else (middle, high)
+    return 2 * high * float(np.abs(difference).max())

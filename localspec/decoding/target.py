@@ -32,6 +32,8 @@ class Target:
         if needs.hidden:
             context.tap_hidden(outputs_only=False)
         self.context = context
+        # the nodes of a tree that lie side by side need cells beyond the positions they take
+        self.n_ctx = context.n_ctx - (needs.outputs if needs.sequences > 1 else 0)
         self._sequences = needs.sequences
         self._verify = Batch(needs.outputs, needs.sequences)
         self._prompt = Batch(context.n_batch)

@@ -164,6 +164,7 @@ class Engine:
             prompt,
             run.tokens,
             run.drafts,
+            run.parents,
             kept,
             index,
             sampler,

@@ -110,9 +110,9 @@ class Probe(Message, frozen=True):
 class Replay(Message, frozen=True):
     """Class a divergence by replaying the recorded batches (DESIGN section 6; answer: Replayed).
 
-    ``tokens``, ``drafts`` and ``kept`` (tokens emitted by each step) are the speculative run's;
-    ``index`` is the first generated token at which it differs from the plain run, whose tokens up
-    to there are the same. ``plain_session`` is a session without a drafter.
+    ``tokens``, ``drafts`` with ``parents``, and ``kept`` (tokens emitted by each step) are the
+    speculative run's; ``index`` is the first generated token at which it differs from the plain
+    run, whose tokens up to there are the same. ``plain_session`` is a session without a drafter.
     """
 
     session: str
@@ -120,6 +120,7 @@ class Replay(Message, frozen=True):
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     drafts: tuple[tuple[int, ...], ...]
+    parents: tuple[tuple[int, ...], ...]
     kept: tuple[int, ...]
     index: int
     sampler: SamplerSettings

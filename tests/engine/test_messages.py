@@ -29,7 +29,7 @@ REQUESTS: list[m.Request] = [
     m.Generate(5, "s", (1, 2), SamplerSettings(temperature=0.7, seed=-3), 10, ("x",), reuse=True),
     m.Cancel(6),
     m.Probe(7, "s", (1, 2, 3), (1, 2)),
-    m.Replay(8, "s", "p", (1,), (2, 3), ((3, 4), ()), (1, 1), 1, SamplerSettings()),
+    m.Replay(8, "s", "p", (1,), (2, 3), ((3, 4), ()), ((-1, -1), ()), (1, 1), 1, SamplerSettings()),
 ]
 ANSWERS: list[m.Answer] = [
     m.Ok(1),
