@@ -146,7 +146,7 @@ def _recorded_row(session: Session, run: Recorded) -> Row:
 
 
 def _margin(sampler: Sampler, plain: Row, recorded: Row, emitted: int, history: list[int]) -> float:
-    """By how much logits must differ from the plain row for ``emitted`` to be its choice, times two.
+    """Twice by how much logits must differ from the plain row for ``emitted`` to be its choice.
 
     Greedy: the plain gap between the best token and the emitted one. Sampled with the index's own
     random number, the choice hangs on many logits and on which tokens survive the chain: here it is
