@@ -179,6 +179,8 @@ def _classify(
 def _probe(plan: Plan, candidate: Candidate, sessions: Sessions) -> int:
     """Up to how many tokens of context all verify batches of this candidate are bit-equal to single
     rows: probed at the shortest prompt, at the cell border and at the longest reach."""
+    if candidate.drafter.tree:  # a kept branch lies in other cells, so its sums have another order
+        return 0
     sessions.use(candidate.session, candidate.drafter)
     sizes = tuple(range(2, candidate.drafter.n_max + 2))
     lengths = [len(p.tokens) for p in plan.prompts]
