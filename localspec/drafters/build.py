@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from localspec.drafters.base import Drafter, Needs
+from localspec.drafters.dflash import build_dflash, dflash_needs
 from localspec.drafters.draft_model import DraftModelDrafter
+from localspec.drafters.eagle3 import build_eagle3, eagle3_needs
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
 from localspec.errors import DrafterError
@@ -35,10 +37,12 @@ class Resources(Protocol):
         *,
         outputs: int = 1,
         sequences: int = 1,
+        batch: int | None = None,
         mtp: bool = False,
         reads_target: bool = False,
     ) -> Context:
-        """A context like the target's; ``reads_target`` ties it to the target's (ctx_other)."""
+        """A context like the target's; ``batch``: the most tokens of one decode, where fewer do;
+        ``reads_target`` ties it to the target's (ctx_other)."""
 
 
 class Family(NamedTuple):
@@ -87,6 +91,9 @@ FAMILIES: dict[str, Family] = {
     "none": Family(lambda s, r: Needs(), lambda s, r, n: NoDrafter()),
     "ngram": Family(_chain_needs, _ngram),
     "draft-model": Family(_draft_model_needs, _draft_model, has_file=True),
+    "eagle3": Family(eagle3_needs, build_eagle3, has_file=True),
+    "dflash": Family(dflash_needs, build_dflash, has_file=True),
+    "dspark": Family(dflash_needs, build_dflash, has_file=True),
 }
 
 

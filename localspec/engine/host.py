@@ -162,6 +162,7 @@ class _Lent:
         *,
         outputs: int = 1,
         sequences: int = 1,
+        batch: int | None = None,
         mtp: bool = False,
         reads_target: bool = False,
     ) -> Context:
@@ -169,7 +170,7 @@ class _Lent:
         params = ContextParams(
             n_ctx=s.n_ctx,
             threads=s.threads,
-            batch=max(s.n_batch, outputs),
+            batch=batch or max(s.n_batch, outputs),
             outputs=outputs,
             sequences=sequences,
             kv_type=s.draft_kv_type,

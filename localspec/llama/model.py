@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from localspec.errors import ModelFileError, UsageError
+from localspec.gguf_header import check_model_file
 from localspec.llama import unstable
 from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_capture
 from localspec.llama.vocab import Vocab
@@ -165,6 +166,21 @@ class Model:
         n = unstable.call("llama_model_target_layer_ids_n")(self.handle)
         ids = unstable.call("llama_model_target_layer_ids")(self.handle)
         return tuple(int(ids[i]) for i in range(n))
+
+    @cached_property
+    def tensors(self) -> frozenset[str]:
+        """The names of the tensors in the file (llama.cpp has no call that tells)."""
+        return frozenset(t.name for t in check_model_file(self.path).tensors)
+
+    @cached_property
+    def selector_top_k(self) -> int:
+        """Candidates a position of DFlash2's selector; 0 for others."""
+        return int(unstable.call("llama_model_dflash_selector_top_k")(self.handle))
+
+    @cached_property
+    def m_rope(self) -> bool:
+        """A position without a token has four sections (M-RoPE)."""
+        return bool(L.llama_model_rope_type(self.handle) == L.LLAMA_ROPE_TYPE_MROPE)
 
     @cached_property
     def n_ctx_train(self) -> int:

@@ -13,7 +13,7 @@ from localspec.llama.library import L
 MAX_SIZE_DIFFERENCE = 128
 CHECK_START = 5
 
-SPM = 1
+NO_TEXTS, SPM = 0, 1  # tokenizer types; the first has ids only
 ATTR_UNKNOWN = 1 << 0
 ATTR_CONTROL = 1 << 3
 ATTR_USER_DEFINED = 1 << 4
@@ -28,6 +28,7 @@ class Vocab:
         self.type: int = L.llama_vocab_type(handle)
         self.bos: int = L.llama_vocab_bos(handle)
         self.eos: int = L.llama_vocab_eos(handle)
+        self.mask: int = L.llama_vocab_mask(handle)
         self.add_bos: bool = bool(L.llama_vocab_get_add_bos(handle))
         self.add_eos: bool = bool(L.llama_vocab_get_add_eos(handle))
         self._pieces: dict[int, bytes] = {}
