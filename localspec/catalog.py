@@ -24,7 +24,7 @@ from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageEr
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.records import DrafterSettings
 
-METHODS = ("none", "ngram", "draft-model")
+METHODS = ("none", "ngram", "draft-model", "eagle3", "dflash", "dspark")
 """The drafter families that are built."""
 
 DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
@@ -62,7 +62,7 @@ class DrafterSpec:
             path=str(self.path) if self.path else None,
             n_max=n_max or self.n_max or default_n,
             p_min=next(p for p in (p_min, self.p_min, default_p) if p is not None),
-            sampled=sampled and self.path is not None,
+            sampled=sampled and self.method == "draft-model",
         )
 
 
@@ -134,7 +134,7 @@ class Sampling(_Table):
 
 
 class DrafterEntry(_Table):
-    method: Literal["ngram", "draft-model"]
+    method: Literal["ngram", "draft-model", "eagle3", "dflash", "dspark"]
     source: Source | None = None
     n_max: int | None = Field(default=None, ge=1, le=512)
     p_min: float | None = Field(default=None, ge=0, le=1)
