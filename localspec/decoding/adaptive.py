@@ -1,0 +1,271 @@
+"""Adaptive draft length (``--n-max auto``): how far to draft, decided anew before every step.
+
+A step that may draft n tokens emits E(n) = 1 + r_1 + r_1 r_2 + ... + r_1 ... r_n tokens, r_i being
+how often the i-th is drafted and accepted where those before it were. It takes T(n): drafting,
+and a target pass over what was drafted, whose cost by size is no straight line (ENGINE_NOTES
+section 4). Drafters often draft fewer than they may, or none, so both are means over the lengths
+that come. Chosen is the n with the greatest E(n) - rate * T(n), where rate is what the last choice
+promised, E / T: repeated, this finds the greatest tokens per second over the whole run (Dinkelbach
+1967), also where one of several sources drafts now and then only. n = 0, plain decoding, is one of
+the choices.
+
+The r_i are recent means by position, which holds for families whose first tokens do not depend on
+how many more are drafted; all of ours are so (a DFlash block is always the trained one). Whoever
+chooses among trees of several sizes must keep means by size instead.
+
+A choice knows counts and times of earlier steps, never a token, so the output stays exact. All that
+a run has taught is forgotten when the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.records import Step
+
+WINDOW = 32
+"""Observations that a mean rests on. Text changes its nature within some tens of tokens; with fewer
+observations than this most of a mean would be noise, and wrong lengths the rule."""
+PRIOR, TRUST = 0.7, 2.0
+"""The rate of acceptance expected where nothing is known, and for how many observations it counts.
+Hopeful, but lightly: a hope that fails costs a step or two and is gone, a fear is never put to the
+test. At a greater depth the estimate for the position before it counts so: a depth that was never
+reached is expected to go on like the last one that was. And so much a mean still counts after a
+long time without a draft, so that a few good probes outweigh it."""
+PROBE_SHARE = 0.02
+"""Of the tokens emitted while drafting does not pay, the share that probes may cost. Where waking
+the drafter alone costs more for every token than that, there are no further probes."""
+PROBE_START, PROBE_MOST = 0.5, 2.0
+"""Tokens that probes may cost at the start of a run, when knowing is worth most, and the most that
+can be saved up for them, or a long text would end in a row of them."""
+LEVEL_WINDOW, ENTRY_WINDOW = 64, 32
+"""Steps over which a cost table follows a change that all sizes share (depth, load, clock), and one
+of a single size. The first is the slower, once it is settled: a size that is used all the time must
+not pass off its own change as everybody's."""
+EVERY_LENGTH = 8
+"""Longer drafts are chosen only where the target's batch, one token more, is a multiple of 4: there
+kernels have their steps, and measuring every size would take long."""
+
+
+def lengths_up_to(bound: int) -> list[int]:
+    """The draft lengths that are measured and chosen from, besides 0."""
+    return [n for n in range(1, bound + 1) if n <= EVERY_LENGTH or (n + 1) % 4 == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """What steps take, in seconds, as measured before the first run.
+
+    ``verify[n]``: the target's pass over n drafted tokens and the one before them. ``rest``: all
+    else of a plain step. ``draft[source][i]``: what drafting adds to that when i tokens are
+    attempted; entry 0 is 0. ``wake[source]``: what each token adds that the source missed while it
+    was not asked, and has to take in before it drafts again.
+    """
+
+    verify: tuple[float, ...]
+    rest: float
+    draft: tuple[tuple[float, ...], ...]
+    wake: tuple[float, ...]
+
+
+class CostTable:
+    """Seconds by size, ``seconds[i] * level``, corrected by what steps really take."""
+
+    __slots__ = ("_base", "_seen", "level", "seconds")
+
+    def __init__(self, base: Sequence[float]) -> None:
+        self._base = [max(x, 1e-7) for x in base]
+        self.reset()
+
+    def reset(self) -> None:
+        self.seconds = self._base.copy()
+        self.level = 1.0
+        self._seen = 0
+
+    def of(self, i: int) -> float:
+        return self.seconds[i] * self.level
+
+    def see(self, i: int, seconds: float) -> None:
+        """A step of size ``i`` took so long. Cut at twice and half of what was expected, and for
+        the entry at a quarter, since a single step may have been disturbed."""
+        ratio = seconds / (self.seconds[i] * self.level)
+        self._seen += 1
+        share = 1 / min(self._seen + 1, LEVEL_WINDOW)
+        self.level *= 1 + share * (min(max(ratio, 0.5), 2.0) - 1)
+        self.seconds[i] *= 1 + (min(max(ratio, 0.75), 1.25) - 1) / ENTRY_WINDOW
+
+
+class Rates:
+    """How often something was so, by position from 1 on: means over the last observations."""
+
+    __slots__ = ("counted", "mean")
+
+    def __init__(self, positions: int) -> None:
+        self.mean = [0.0] * (positions + 1)
+        self.counted = [0.0] * (positions + 1)
+
+    def see(self, i: int, hit: bool) -> None:
+        n = self.counted[i]
+        if n < WINDOW:
+            self.counted[i] = n = n + 1
+        self.mean[i] += (hit - self.mean[i]) / n
+
+    def fade(self, steps: int) -> None:
+        """After ``steps`` without an observation the means stay, but count for less."""
+        keep = (1 - 1 / WINDOW) ** steps
+        self.counted = [max(n * keep, min(n, TRUST)) for n in self.counted]
+
+
+class Source:
+    """What is known of one drafter: its rates, its cost, how long it was left out."""
+
+    __slots__ = ("accepted", "asked", "cost", "drafted", "idle", "lengths", "missed", "wake")
+
+    def __init__(self, costs: Sequence[float], wake: float) -> None:
+        bound = len(costs) - 1
+        chosen = set(lengths_up_to(bound))
+        self.lengths = [i in chosen for i in range(bound + 1)]
+        self.accepted = Rates(bound)  # accepted, where those before were and one more was allowed
+        self.accepted.mean[1], self.accepted.counted[1] = PRIOR, TRUST
+        self.drafted = Rates(bound)  # drafted, where those before were and one more was allowed
+        self.cost = CostTable(costs)
+        self.wake = wake
+        self.missed = 0
+        self.idle = 0
+        self.asked = 0
+
+    def see(self, drafted: int, accepted: int) -> None:
+        """It was asked for up to ``asked`` tokens."""
+        for i in range(1, drafted + 1):
+            self.drafted.see(i, True)
+        if drafted < self.asked:
+            self.drafted.see(drafted + 1, False)
+        if not drafted:
+            self.idle += 1
+            return
+        if self.idle:
+            self.accepted.fade(self.idle)
+            self.idle = 0
+        for i in range(1, accepted + 1):
+            self.accepted.see(i, True)
+        if accepted < self.asked:
+            self.accepted.see(accepted + 1, False)
+
+    def attempted(self, drafted: int) -> int:
+        """A drafter that stops early has worked on one token more than it drafted."""
+        return min(drafted + 1, self.asked)
+
+
+class Adaptive:
+    """One run after another: ``begin``, then per step ``limit`` before and ``observe`` after it.
+
+    ``limits`` is written before each draft: the most tokens of each source (for one source, the
+    limit itself).
+    """
+
+    def __init__(self, costs: StepCosts, limits: list[int] | None = None) -> None:
+        self._costs = costs
+        self._verify = CostTable(costs.verify)
+        self.limits = limits if limits is not None else [0] * len(costs.draft)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last run."""
+        costs = self._costs
+        self._verify.reset()
+        self._rest = costs.rest
+        self._sources = [Source(d, w) for d, w in zip(costs.draft, costs.wake, strict=True)]
+        self._rate = 1 / (self._verify.of(0) + self._rest)
+        self._credit = PROBE_START
+        self._probing = False
+
+    def limit(self, most: int) -> int:
+        """The most tokens to draft in the step that comes, of ``most`` that may be; 0: none, and
+        the drafter is not asked."""
+        rate = self._rate
+        tokens, seconds = 1.0, self._verify.of(0) + self._rest  # of a plain step
+        self._probing = False
+        # what is gained behind a source counts wherever that source drafts nothing
+        for i in range(len(self._sources) - 1, -1, -1):
+            source = self._sources[i]
+            n, best, best_tokens, best_seconds = self._best(source, tokens, seconds)
+            loss = tokens - rate * seconds - best
+            if loss < 0:
+                tokens, seconds = best_tokens, best_seconds
+            elif loss <= self._credit and not self._probing:
+                self._probing = True
+            else:
+                n = 0
+            self.limits[i] = n
+            source.asked = min(n, most)
+        self._rate = tokens / seconds
+        return min(max(self.limits), most)
+
+    def _best(
+        self, source: Source, tokens: float, seconds: float
+    ) -> tuple[int, float, float, float]:
+        """The best length of at least 1 for ``source``, with its value in tokens, its E and its T;
+        ``tokens`` and ``seconds`` are those of a step in which it drafts nothing."""
+        rate, verify, level = self._rate, self._verify.seconds, self._verify.level
+        cost, cost_level = source.cost.seconds, source.cost.level
+        hit, hits = source.accepted.mean, source.accepted.counted
+        got, gots = source.drafted.mean, source.drafted.counted
+        wake = rate * source.wake * source.missed
+        accepted, drafted = PRIOR, 1.0  # estimates of the rates at a position
+        reached = emitted = 1.0  # where it drafts at all
+        length = 1.0  # how often it drafts at least so many, where it is asked for more
+        passes = extra = 0.0
+        best, found = float("-inf"), (1, tokens, seconds)
+        for i in range(1, len(cost)):
+            accepted = (hits[i] * hit[i] + TRUST * accepted) / (hits[i] + TRUST)
+            drafted = (gots[i] * got[i] + TRUST * drafted) / (gots[i] + TRUST)
+            extra += length * (cost[i] - cost[i - 1])
+            length *= drafted
+            passes += length * (verify[i] - verify[i - 1])
+            reached *= accepted
+            emitted += reached
+            if i == 1:
+                ever = drafted
+                drafted = 1.0  # whether it drafts at all says little of how far
+            if source.lengths[i]:
+                e = (1 - ever) * tokens + ever * emitted
+                t = (1 - ever) * seconds + ever * (verify[0] * level + self._rest)
+                t += passes * level + extra * cost_level
+                value = e - rate * t - wake
+                if value > best:
+                    best, found = value, (i, e, t)
+        return found[0], best, found[1], found[2]
+
+    def observe(self, step: Step) -> None:
+        """Learn from the step that ``limit`` was asked for."""
+        drafted, tokens = step.nodes, step.tokens
+        rest = step.t_step - step.t_verify - step.t_accept
+        asked: Source | None = None
+        for i, source in enumerate(self._sources):
+            if not source.asked or (drafted and i > step.source):
+                source.missed += tokens
+                source.idle += 1
+                continue
+            asked = source
+            source.see(drafted if i == step.source else 0, step.accepted)
+        expected = self._verify.of(drafted) + self._rest
+        self._verify.see(drafted, step.t_verify)
+        if asked is None:
+            self._rest += (min(rest, 2 * self._rest) - self._rest) / ENTRY_WINDOW
+        else:
+            expected += self._see_draft(asked, drafted, rest - self._rest)
+        self._credit = min(self._credit + PROBE_SHARE * tokens, PROBE_MOST)
+        if self._probing:
+            self._credit = min(self._credit + tokens - self._rate * expected, PROBE_MOST)
+
+    def _see_draft(self, source: Source, drafted: int, seconds: float) -> float:
+        """Drafting added ``seconds`` to the step; returns what it was expected to add."""
+        i, missed = source.attempted(drafted), source.missed
+        source.missed = 0
+        drafting, waking = source.cost.of(i), source.wake * missed
+        if waking > drafting:  # then it can be told apart
+            source.wake += (max(seconds - drafting, 0.0) / missed - source.wake) / TRUST
+        else:
+            source.cost.see(i, seconds - waking)
+        return drafting + waking
