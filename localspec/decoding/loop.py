@@ -10,6 +10,7 @@ import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Protocol
 
 from localspec.decoding.acceptance import Acceptance, accept
 from localspec.decoding.detokenize import Detokenizer
@@ -57,6 +58,17 @@ class Listener:
     ) -> None: ...
 
 
+class Lengths(Protocol):
+    """Chooses how far each step may draft (decoding.adaptive), from counts and times alone."""
+
+    def begin(self) -> None: ...
+
+    def limit(self, most: int) -> int:
+        """The most tokens to draft in the step that comes; under 1 the drafter is not asked."""
+
+    def observe(self, step: Step) -> None: ...
+
+
 _EMPTY = Draft(0)
 
 
@@ -93,6 +105,7 @@ class Session:
         self.target = Target(context, drafter.needs)
         self.drafter = drafter
         self.abort = abort
+        self.lengths: Lengths | None = None
         self.held: list[int] = []
 
     def close(self) -> None:
@@ -178,7 +191,7 @@ class Session:
     def _run(self, request: Request, listener: Listener) -> Generation:
         clock = perf_counter
         submitted = clock()
-        target, drafter, abort = self.target, self.drafter, self.abort
+        target, drafter, abort, lengths = self.target, self.drafter, self.abort, self.lengths
         n_ctx = target.n_ctx
         eog = self.model.vocab.eog
         n_prompt = len(request.prompt)
@@ -194,6 +207,8 @@ class Session:
         keep = self._keep_prefix(request.prompt, request.reuse)
         began = clock()
         drafter.begin(request.prompt, keep, sampler)
+        if lengths is not None:
+            lengths.begin()
         drafter_prefill += clock() - began
 
         def after_chunk(chunk: Sequence[int], position: int) -> None:
@@ -261,6 +276,8 @@ class Session:
             before = len(tokens)
             # a draft may fill neither the budget nor the context: one token more is emitted
             limit = min(n_prompt + request.max_tokens - before - 1, n_ctx - before)
+            if lengths is not None:
+                limit = lengths.limit(limit)
             try:
                 draft = drafter.draft(tokens, limit) if limit > 0 else _EMPTY
                 drafted_at = clock()
@@ -305,6 +322,8 @@ class Session:
                     draft.source,
                 )
             )
+            if lengths is not None:
+                lengths.observe(steps[-1])
             if request.record:
                 record.drafts.append(tuple(draft.tokens[: draft.n].tolist()))
                 tree = () if draft.chain else draft.parents[: draft.n].tolist()
