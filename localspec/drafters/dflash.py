@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localspec.drafters.base import Draft, Needs, Sampling, top_probability
-from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_pairing
+from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_reader
+from localspec.drafters.tree import marginal_tree, tree_needs
 from localspec.errors import DrafterError
 from localspec.llama import Context, DecodeAborted, Model, Rows
 from localspec.llama.context import Batch
@@ -63,14 +64,15 @@ class Block:
             value = model.meta(f"dflash.{key}")
             return default if value is None else value == "true"
 
-        anchored = MARKOV in model.tensors and flag("sample_from_anchor", True)
+        tensors = {t.name for t in model.header.tensors}
+        anchored = MARKOV in tensors and flag("sample_from_anchor", True)
         return cls(
             size=int(model.meta("dflash.block_size") or 16),
             first=0 if anchored else 1,
             mask=model.vocab.mask,
             causal=flag("attention.causal", False),
             top_k=model.selector_top_k,
-            confidence=CONFIDENCE in model.tensors and flag("has_confidence_head", True),
+            confidence=CONFIDENCE in tensors and flag("has_confidence_head", True),
         )
 
 
@@ -78,25 +80,22 @@ def dflash_needs(settings: DrafterSettings, resources: Resources) -> Needs:
     """Raises DrafterError where the drafter cannot read the target, or is not of the method."""
     target, model = resources.target, resources.drafter
     assert model is not None
-    kind = model.arch
-    if kind == "dflash" and MARKOV in model.tensors:
-        kind = "dspark"
-    if kind != settings.method:
+    check_reader(target, model, settings.method)
+    block = Block.of(model)
+    if block.drafts < 1:
         raise DrafterError(
-            f"{model.path.name} is a {kind} model, not a {settings.method} drafter.",
-            "Give it the method that it is made for.",
-        )
-    check_pairing(target, model, width=model.n_embd, hidden=False)
-    block, embeddings = Block.of(model), model.vocab.size
-    if "token_embd.weight" not in model.tensors:
-        embeddings = min(embeddings, target.vocab.size)
-    if not 0 <= block.mask < embeddings or block.drafts < 1:
-        raise DrafterError(
-            f"{model.path.name} cannot draft: its mask is token {block.mask} of {embeddings}, its "
-            f"block {block.size} long.",
+            f"{model.path.name} cannot draft: its blocks are {block.size} token long.",
             "The file is damaged, or made for a fork of llama.cpp; get another conversion.",
         )
-    return Needs(outputs=_n_max(settings, block) + 1, rollback=True, layers=model.target_layers)
+    needs = Needs(outputs=_n_max(settings, block) + 1, rollback=True, layers=model.target_layers)
+    if not settings.tree:
+        return needs
+    if block.top_k:
+        raise DrafterError(
+            f"{model.path.name} chooses its drafts by a walk, which gives one path and no tree.",
+            "Draft a chain with it: leave out --tree.",
+        )
+    return tree_needs(needs, settings.tree)
 
 
 def _n_max(settings: DrafterSettings, block: Block) -> int:
@@ -123,6 +122,7 @@ def build_dflash(settings: DrafterSettings, resources: Resources, needs: Needs) 
         block=block,
         n_max=n_max,
         p_min=settings.p_min,
+        tree=settings.tree,
         target_vocab=resources.target.vocab.size,
     )
 
@@ -133,7 +133,7 @@ class DFlashDrafter:
 
     ``p_min``: drafting stops before a token whose probability is below it: the drafter's top
     probability, with DFlash2 among the selector's candidates, with DSpark's confidence head its
-    word.
+    word. ``tree``: nodes of a DDTree over the rows' distributions (0: a chain).
     """
 
     def __init__(
@@ -146,10 +146,11 @@ class DFlashDrafter:
         block: Block,
         n_max: int,
         p_min: float,
+        tree: int,
         target_vocab: int,
     ) -> None:
         self.context, self.needs, self.block = context, needs, block
-        self.n_max, self.p_min = n_max, p_min
+        self.n_max, self.p_min, self.tree = n_max, p_min, tree
         context.causal(block.causal)
         context.tap_hidden(outputs_only=not block.top_k)
         # ids beyond the target's vocabulary (sizes may differ by 128) are never drafted, and one
@@ -157,7 +158,7 @@ class DFlashDrafter:
         self._width = min(context.n_vocab, target_vocab)
         self._last_id = context.n_vocab - 1
         self._eog = model.vocab.eog
-        self._draft = Draft(n_max)
+        self._draft = Draft(tree or n_max)
         self._noise = Batch(block.size)
         self._noise.tokens[:] = block.mask
         self._injection = Batch(context.n_batch)
@@ -208,6 +209,9 @@ class DFlashDrafter:
         context.truncate(base)
         if block.top_k:
             self._walk(context.hidden_rows(size)[block.first : rows])
+        elif self.tree:
+            logits = context.rows(rows)[block.first :, : self._width]
+            marginal_tree(draft, logits, nodes=self.tree, leaves=self.needs.sequences)
         else:
             self._read(tokens, rows)
         return draft

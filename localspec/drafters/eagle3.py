@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localspec.drafters.base import Draft, Needs, Sampling, common_prefix, top_probability
-from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_pairing
-from localspec.errors import DrafterError
-from localspec.llama import Context, DecodeAborted, Model
+from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_reader
+from localspec.drafters.tree import FRONTIER, Branches, Candidates, grow, tree_needs
+from localspec.llama import Context, DecodeAborted, Model, Rows
 from localspec.llama.context import Batch
 from localspec.records import DrafterSettings
 
@@ -33,28 +33,32 @@ def eagle3_needs(settings: DrafterSettings, resources: Resources) -> Needs:
     """Raises DrafterError where the drafter cannot read the target."""
     target, model = resources.target, resources.drafter
     assert model is not None
-    if model.arch != "eagle3":
-        raise DrafterError(
-            f"{model.path.name} is a {model.arch} model, not an EAGLE-3 drafter.",
-            "Give it the method that it is made for.",
-        )
-    width = int(model.meta("eagle3.target_hidden_size") or 0)
-    check_pairing(target, model, width=width, hidden=True)
-    return Needs(
+    check_reader(target, model, "eagle3")
+    needs = Needs(
         outputs=settings.n_max + 1,
         rollback=True,
         layers=tuple(i for i in model.target_layers if i < target.layers),
         hidden=target.layers in model.target_layers,
     )
+    return tree_needs(needs, settings.tree) if settings.tree else needs
 
 
 def build_eagle3(settings: DrafterSettings, resources: Resources, needs: Needs) -> Eagle3Drafter:
     model = resources.drafter
     assert model is not None
     chunk = max(CHUNK, settings.n_max + 1)
-    return Eagle3Drafter(
+    context = resources.drafter_context(
         model,
-        resources.drafter_context(model, outputs=chunk, batch=chunk, reads_target=True),
+        outputs=chunk,
+        batch=chunk,
+        sequences=Branches.SEQUENCES if settings.tree else 1,
+        extra=FRONTIER * settings.n_max if settings.tree else 0,
+        reads_target=True,
+    )
+    kind = Eagle3Tree if settings.tree else Eagle3Drafter
+    return kind(
+        model,
+        context,
         TargetFeatures(resources.target_context, model.target_layers, hidden=True),
         needs,
         n_max=settings.n_max,
@@ -187,3 +191,68 @@ class Eagle3Drafter:
         self._pairs.close()
         self._single.close()
         self.context.close()
+
+
+class Eagle3Tree(Eagle3Drafter):
+    """EAGLE-3 that proposes trees of at most ``needs.outputs - 1`` nodes; ``p_min`` has no part in
+    it. Its context has ``Branches.SEQUENCES`` sequences and room for ``FRONTIER`` branches.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        context: Context,
+        features: TargetFeatures,
+        needs: Needs,
+        *,
+        n_max: int,
+        p_min: float,
+        target_vocab: int,
+    ) -> None:
+        super().__init__(
+            model, context, features, needs, n_max=n_max, p_min=p_min, target_vocab=target_vocab
+        )
+        self._draft = Draft(needs.outputs - 1)
+        self._branches = Branches(context)
+        self._inputs = self._branches.batch.attach_features(model.n_embd, tokens=True)
+        self._states: dict[int, Rows] = {}  # the decoder's state where a node was expanded
+
+    def draft(self, tokens: list[int], limit: int) -> Draft:
+        draft, context = self._draft, self.context
+        self._tokens = tokens
+        draft.n = 0
+        depth, due = min(limit, self.n_max), self._backlog.n
+        if depth < 1 or not due or self._backlog.end != len(tokens) - 1:
+            return draft
+        self._decode(due, output=True)
+        self._states = {-1: context.hidden_row(due - 1).copy()}
+        try:
+            grow(
+                draft,
+                context.rows(due)[due - 1, : self._width],
+                self._expand,
+                depth=depth,
+                nodes=self.needs.outputs - 1,
+                leaves=self.needs.sequences,
+                ends=self._eog,
+            )
+        finally:
+            self._branches.clear()
+        return draft
+
+    def _expand(self, found: Candidates, frontier: list[int], level: int) -> Rows:
+        batch, n = self._branches.batch, len(frontier)
+        self._branches.place(found, frontier, level)
+        for i, node in enumerate(frontier):
+            batch.tokens[i] = min(found.tokens[node], self._last_id)
+            self._inputs[i] = self._states[found.parents[node]]
+        batch.positions[:n] = len(self._tokens) - 2 + level
+        batch.native.n_tokens = n
+        self.context.decode(batch)
+        states = self.context.hidden_rows(n).copy()
+        self._states |= {node: states[i] for i, node in enumerate(frontier)}
+        return self.context.rows(n)[:, : self._width]
+
+    def close(self) -> None:
+        self._branches.batch.close()
+        super().close()

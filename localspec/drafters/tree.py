@@ -91,7 +91,7 @@ def fill(draft: Draft, found: Candidates, *, nodes: int, leaves: int) -> None:
 
 
 def marginal_tree(
-    draft: Draft, rows: Sequence[NDArray[np.float32]], *, nodes: int, leaves: int
+    draft: Draft, rows: Sequence[NDArray[np.float32]] | Rows, *, nodes: int, leaves: int
 ) -> None:
     """DDTree: the best-first tree over independent positions; ``rows[i]``: the logits of depth i.
 
@@ -108,7 +108,7 @@ def marginal_tree(
             above = found.scores[parent] if parent >= 0 else 0.0
             heapq.heappush(heap, (-(above + float(logs[rank])), depth, rank, parent))
 
-    if rows:
+    if len(rows):
         push(0, 0, -1)
     # some nodes may be passed over for the sake of the leaves, hence twice the budget
     while heap and len(found.tokens) < 2 * nodes:
