@@ -68,6 +68,18 @@ class StepCosts:
     draft: tuple[tuple[float, ...], ...]
     wake: tuple[float, ...]
 
+    def describe(self) -> dict[str, str]:
+        """For the result file: milliseconds by draft length from 0 on, sources apart."""
+
+        def line(seconds: Sequence[float]) -> str:
+            return " ".join(f"{1e3 * s:.3g}" for s in seconds)
+
+        return {
+            "auto_verify_ms": line(self.verify),
+            "auto_draft_ms": " | ".join(map(line, self.draft)),
+            "auto_wake_ms": " | ".join(line([w]) for w in self.wake),
+        }
+
 
 class CostTable:
     """Seconds by size, ``seconds[i] * level``, corrected by what steps really take."""
@@ -165,14 +177,14 @@ class Adaptive:
     """
 
     def __init__(self, costs: StepCosts, limits: list[int] | None = None) -> None:
-        self._costs = costs
+        self.costs = costs
         self._verify = CostTable(costs.verify)
         self.limits = limits if limits is not None else [0] * len(costs.draft)
         self.begin()
 
     def begin(self) -> None:
         """Forget the last run."""
-        costs = self._costs
+        costs = self.costs
         self._verify.reset()
         self._rest = costs.rest
         self._sources = [Source(d, w) for d, w in zip(costs.draft, costs.wake, strict=True)]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-from localspec.decoding.adaptive import StepCosts, lengths_up_to
+from localspec.decoding.adaptive import Adaptive, StepCosts, lengths_up_to
 from localspec.decoding.loop import Listener, Request, Session
 from localspec.drafters.base import Draft
+from localspec.drafters.mixed import MixedDrafter
 from localspec.errors import DrafterError
 from localspec.records import SamplerSettings, Step
 
@@ -24,6 +25,16 @@ among the short, and the long take most of the time."""
 PROMPT, CYCLE = 32, 5
 """The dictated generation goes on from so many tokens, a repetition of a few: there an n-gram
 drafter finds a match, and a drafter that stops where it is unsure drafts on."""
+
+
+def adaptive_lengths(session: Session) -> Adaptive:
+    """``--n-max auto`` for a session that has been warmed up."""
+    drafter = session.drafter
+    if isinstance(drafter, MixedDrafter):
+        limits = drafter.limits
+    else:
+        limits = [drafter.needs.outputs - 1]
+    return Adaptive(measure(session, limits), limits)
 
 
 def measure(session: Session, limits: list[int]) -> StepCosts:

@@ -21,6 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from localspec.decoding.loop import Listener, Request, Session
+from localspec.decoding.measure import adaptive_lengths
 from localspec.decoding.replay import probe, replay
 from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
@@ -281,6 +282,7 @@ class Host:
         model, s = self.model, request.context
         source = self.session(request.copy_from) if request.copy_from else None
         family = family_of(request.drafter)
+        measured: dict[str, str] = {}
         with ExitStack() as undo:
             lent = _Lent(self, model, request.drafter.path if family.has_file else None, s)
             undo.callback(lent.close)
@@ -291,13 +293,16 @@ class Host:
             session = Session(model, context, drafter, self.pipe.abort)
             undo.callback(session.close)
             session.warm_up()
+            if request.drafter.auto:
+                session.lengths = lengths = adaptive_lengths(session)
+                measured = lengths.costs.describe()
             if source is not None:
                 session.adopt(source)
             undo.pop_all()
         if request.session in self.sessions:
             self.close(request.session)
         self.sessions[request.session] = session
-        effective = context.effective()
+        effective = context.effective() | measured
         for c in lent.contexts:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
