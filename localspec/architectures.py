@@ -53,6 +53,12 @@ MTP = frozenset(
 MTP_CHAINED = frozenset({"hy_v3", "mimo2", "step35"})
 """Those of them that run several MTP layers; the others abort when a file has more than one."""
 
+MTP_OUTPUT_ROWS = frozenset(
+    "deepseek4 gemma4-assistant mimo2 nemotron_h_moe qwen3next step35".split()
+)
+"""Their MTP graphs keep the hidden states of output rows only. The others keep every token's; a tap
+of output rows then gives the *first* rows of the batch, whichever rows are outputs."""
+
 HIDDEN = MTP | frozenset({"gemma4", "glm5-next", "gpt-oss", "nemotron_h"})
 """Their graphs mark the last hidden state (t_h_nextn); on any other target a tap of it gives
 whatever lies in the buffer, without an error."""

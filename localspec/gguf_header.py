@@ -194,6 +194,8 @@ class GGUFHeader:
     def mtp_layers(self) -> int:
         """MTP layers that are really there: some files keep the key and dropped the tensors."""
         claimed = self.number("nextn_predict_layers") or 0
+        if self.arch == "gemma4-assistant":  # which is nothing else
+            return claimed
         there = sum(t.name.endswith(".nextn.eh_proj.weight") for t in self.tensors)
         return claimed if there >= claimed else 0
 

@@ -7,14 +7,13 @@ built upon the target's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from localspec.drafters.base import Drafter, Needs
 from localspec.drafters.dflash import build_dflash, dflash_needs
 from localspec.drafters.draft_model import DraftModelDrafter
 from localspec.drafters.eagle3 import build_eagle3, eagle3_needs
-from localspec.drafters.mixed import MixedDrafter
+from localspec.drafters.mtp import build_mtp, mtp_needs
 from localspec.drafters.ngram import NgramDrafter
 from localspec.drafters.none import NoDrafter
 from localspec.errors import DrafterError
@@ -48,11 +47,15 @@ class Resources(Protocol):
 
 
 class Family(NamedTuple):
-    """``needs`` may refuse a pairing (DrafterError) before any context is made."""
+    """``needs`` may refuse a pairing (DrafterError) before any context is made.
+
+    ``has_file``: it needs a GGUF of its own; ``may_have_file``: it can do without.
+    """
 
     needs: Callable[[DrafterSettings, Resources], Needs]
     build: Callable[[DrafterSettings, Resources, Needs], Drafter]
     has_file: bool = False
+    may_have_file: bool = False
 
 
 def _chain_needs(settings: DrafterSettings, resources: Resources) -> Needs:
@@ -93,36 +96,15 @@ FAMILIES: dict[str, Family] = {
     "none": Family(lambda s, r: Needs(), lambda s, r, n: NoDrafter()),
     "ngram": Family(_chain_needs, _ngram),
     "draft-model": Family(_draft_model_needs, _draft_model, has_file=True),
+    "mtp": Family(mtp_needs, build_mtp, may_have_file=True),
     "eagle3": Family(eagle3_needs, build_eagle3, has_file=True),
     "dflash": Family(dflash_needs, build_dflash, has_file=True),
     "dspark": Family(dflash_needs, build_dflash, has_file=True),
 }
 
 
-def _mixed(behind: Family, own: DrafterSettings) -> Family:
-    """The n-gram drafter before ``behind``, which takes its ``own`` settings."""
-
-    def needs(settings: DrafterSettings, resources: Resources) -> Needs:
-        found = behind.needs(own, resources)
-        return replace(found, outputs=max(found.outputs, settings.n_max + 1), rollback=True)
-
-    def build(settings: DrafterSettings, resources: Resources, needs: Needs) -> Drafter:
-        return MixedDrafter(_ngram(settings, resources, needs), behind.build(own, resources, needs))
-
-    return behind._replace(needs=needs, build=build)
-
-
 def family_of(settings: DrafterSettings) -> Family:
     """Raises DrafterError when the settings name no family that can be run."""
-    first, _, second = settings.method.partition("+")
-    if second:
-        if first != "ngram" or second in ("none", "ngram"):
-            raise DrafterError(
-                f"{settings.method!r} is no pair of drafters.",
-                "ngram can be tried before a drafter of another kind: ngram+draft-model.",
-            )
-        own = replace(settings, method=second)
-        return _mixed(family_of(own), own)
     family = FAMILIES.get(settings.method)
     if family is None:
         raise DrafterError(

@@ -15,24 +15,21 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
 import msgspec
 
 from localspec.decoding.loop import Listener, Request, Session
-from localspec.decoding.measure import adaptive_lengths
 from localspec.decoding.replay import probe, replay
 from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
 from localspec.engine import messages as m
 from localspec.errors import EngineFailed, LocalspecError, ModelFileError
+from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.llama import Context, ContextParams, Model, ModelParams, build_info, log_capture
 from localspec.llama.context import AbortFlag
-from localspec.records import ContextSettings, DrafterSettings, LoadSettings, Span, Step
-
-# GGUF architectures that only draft; llama.cpp aborts or errs when one is run as a target
-DRAFTER_ARCHITECTURES = {"eagle3", "dflash", "gemma4-assistant"}
+from localspec.records import ContextSettings, LoadSettings, Span, Step
 
 
 def _exit_with_traceback() -> None:
@@ -40,6 +37,18 @@ def _exit_with_traceback() -> None:
     traceback.print_exc()
     sys.stderr.flush()
     os._exit(1)
+
+
+def _header(path: str) -> GGUFHeader | None:
+    """What the file says of itself; None where it does not read: llama.cpp then says why."""
+    with suppress(ModelFileError):
+        return check_model_file(path)
+    return None
+
+
+def _has_mtp(header: GGUFHeader | None) -> bool:
+    """llama.cpp loads MTP layers only when told to, and fails where it is told in vain."""
+    return header is not None and header.mtp_layers > 0
 
 
 class Pipe:
@@ -133,7 +142,8 @@ class _Lent:
     def _load(self, path: str) -> Model:
         models = self._host.models
         if path not in models:
-            models[path] = Model(path, ModelParams.drafter(self._host.load_settings))
+            settings, load_mtp = self._host.load_settings, _has_mtp(_header(path))
+            models[path] = Model(path, ModelParams.drafter(settings, load_mtp=load_mtp))
             self._new_model = path
         return models[path]
 
@@ -267,24 +277,25 @@ class Host:
         self.models.clear()
         self.target = None
         self.load_settings = request.settings
-        model = Model(request.path, ModelParams.target(request.settings))
-        if model.arch in DRAFTER_ARCHITECTURES:
-            arch, name = model.arch, model.path.name
-            model.close()
+        header = _header(request.path)
+        if header is not None and header.is_drafter_only:  # llama.cpp aborts or errs when it is run
             raise ModelFileError(
-                f"{name} is a {arch} drafter, not a model that can run by itself.",
+                f"{header.path.name} is {describe_kind(header)}, not a model that can run by "
+                "itself.",
                 "Give it with --drafter, and its target with --model.",
             )
-        self.target = model
+        # loaded once for all sessions, and so with what any of them may need
+        params = ModelParams.target(request.settings, load_mtp=_has_mtp(header))
+        self.target = model = Model(request.path, params)
         return m.Loaded(request.id, model.info())
 
     def open(self, request: m.Open) -> m.Opened:
         model, s = self.model, request.context
         source = self.session(request.copy_from) if request.copy_from else None
         family = family_of(request.drafter)
-        measured: dict[str, str] = {}
         with ExitStack() as undo:
-            lent = _Lent(self, model, request.drafter.path if family.has_file else None, s)
+            takes_file = family.has_file or family.may_have_file
+            lent = _Lent(self, model, request.drafter.path if takes_file else None, s)
             undo.callback(lent.close)
             needs = family.needs(request.drafter, lent)
             context = lent.make_target_context(needs)
@@ -293,30 +304,27 @@ class Host:
             session = Session(model, context, drafter, self.pipe.abort)
             undo.callback(session.close)
             session.warm_up()
-            if request.drafter.auto:
-                session.lengths = lengths = adaptive_lengths(session)
-                measured = lengths.costs.describe()
             if source is not None:
                 session.adopt(source)
             undo.pop_all()
         if request.session in self.sessions:
             self.close(request.session)
         self.sessions[request.session] = session
-        effective = context.effective() | measured
+        effective = context.effective()
         for c in lent.contexts:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
-            request.id, request.session, effective, tuple(self._notes(request.drafter, s))
+            request.id, request.session, effective, tuple(self._notes(s, bool(lent.contexts)))
         )
 
-    def _notes(self, drafter: DrafterSettings, s: ContextSettings) -> list[str]:
+    def _notes(self, s: ContextSettings, drafter_has_cache: bool) -> list[str]:
         notes = []
         if s.n_ctx > self.model.n_ctx_train:
             notes.append(
                 f"The context of {s.n_ctx} tokens is longer than the {self.model.n_ctx_train} "
                 "the model was trained on."
             )
-        if drafter.path and s.draft_kv_type not in ("f16", "f32", "bf16"):
+        if drafter_has_cache and s.draft_kv_type not in ("f16", "f32", "bf16"):
             notes.append(
                 f"A {s.draft_kv_type} drafter cache can cost most of the acceptance; f16 is safe."
             )

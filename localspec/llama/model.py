@@ -48,12 +48,12 @@ class ModelParams:
     load_mtp: bool = False
 
     @classmethod
-    def target(cls, s: LoadSettings) -> ModelParams:
-        return cls(s.gpu_layers, s.n_cpu_moe, s.device, s.split, s.mmap, s.check_tensors)
+    def target(cls, s: LoadSettings, *, load_mtp: bool = False) -> ModelParams:
+        return cls(s.gpu_layers, s.n_cpu_moe, s.device, s.split, s.mmap, s.check_tensors, load_mtp)
 
     @classmethod
-    def drafter(cls, s: LoadSettings) -> ModelParams:
-        return cls(s.draft_gpu_layers, 0, s.device, s.split, s.mmap, s.check_tensors)
+    def drafter(cls, s: LoadSettings, *, load_mtp: bool = False) -> ModelParams:
+        return cls(s.draft_gpu_layers, 0, s.device, s.split, s.mmap, s.check_tensors, load_mtp)
 
 
 class Model:
