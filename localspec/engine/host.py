@@ -21,6 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from localspec.decoding.loop import Listener, Request, Session
+from localspec.decoding.measure import adaptive_lengths
 from localspec.decoding.replay import probe, replay
 from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
@@ -154,8 +155,9 @@ class _Lent:
 
     def make_target_context(self, needs: Needs) -> Context:
         s = self._settings
+        branching = needs.outputs if needs.sequences > 1 else 0
         params = ContextParams(
-            n_ctx=s.n_ctx,
+            n_ctx=s.n_ctx + branching,
             threads=s.threads,
             batch=max(s.n_batch, needs.outputs),
             outputs=needs.outputs,
@@ -174,12 +176,13 @@ class _Lent:
         outputs: int = 1,
         sequences: int = 1,
         batch: int | None = None,
+        extra: int = 0,
         mtp: bool = False,
         reads_target: bool = False,
     ) -> Context:
         s = self._settings
         params = ContextParams(
-            n_ctx=s.n_ctx,
+            n_ctx=s.n_ctx + extra,
             threads=s.threads,
             batch=batch or max(s.n_batch, outputs),
             outputs=outputs,
@@ -293,6 +296,7 @@ class Host:
         model, s = self.model, request.context
         source = self.session(request.copy_from) if request.copy_from else None
         family = family_of(request.drafter)
+        measured: dict[str, str] = {}
         with ExitStack() as undo:
             takes_file = family.has_file or family.may_have_file
             lent = _Lent(self, model, request.drafter.path if takes_file else None, s)
@@ -304,13 +308,16 @@ class Host:
             session = Session(model, context, drafter, self.pipe.abort)
             undo.callback(session.close)
             session.warm_up()
+            if request.drafter.auto:
+                session.lengths = lengths = adaptive_lengths(session)
+                measured = lengths.costs.describe()
             if source is not None:
                 session.adopt(source)
             undo.pop_all()
         if request.session in self.sessions:
             self.close(request.session)
         self.sessions[request.session] = session
-        effective = context.effective()
+        effective = context.effective() | measured
         for c in lent.contexts:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
