@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,18 +23,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from localspec import resources
 from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
+from localspec.pairing import check_pairing
 from localspec.records import DrafterSettings
 
 METHODS = ("none", "ngram", "draft-model", "eagle3", "dflash", "dspark")
 """The drafter families that are built."""
+METHODS_WITH_FILE = ("draft-model", "eagle3", "dflash", "dspark")
+"""Those that need a GGUF of their own; the MTP layers of ``mtp`` may stand in the target's."""
+
 
 DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
 """Default n_max of drafters that compute their drafts, and of ngram, whose drafts are free."""
 P_MIN = 0.3
 """Default of drafters with probabilities: a token that is rather unlikely to be accepted costs a
 draft pass and a verified row all the same."""
-
-_METHOD_OF_ARCH = {"eagle3": "eagle3", "dflash": "dflash", "gemma4-assistant": "mtp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,80 +398,86 @@ def resolve_drafters(target: Target, names: Sequence[str]) -> tuple[DrafterSpec,
     """The drafters that ``names`` stand for, in their order, each once.
 
     ``none``, ``ngram``, ``auto`` (the recommended one), ``all`` (every drafter of the target), the
-    name of one of the target's drafters or of a catalogue model, or the path of a GGUF. Raises
-    ``UsageError`` for an unknown name, ``DrafterError`` for a method that is not built,
-    ``ModelFileError`` for a file that is missing or damaged.
+    name of one of the target's drafters or of a catalogue model, or the path of a GGUF, whose
+    family is read from the file. Raises ``UsageError`` for an unknown name, ``DrafterError`` for a
+    drafter that does not fit the target or a method that is not built, ``ModelFileError`` for a
+    file that is missing or damaged.
     """
+    match = _Match(target)
     found: dict[tuple[str, Path | None], DrafterSpec] = {}
     for name in names:
-        for drafter in _drafters_named(target, name):
+        for drafter in _drafters_named(match, name):
             found.setdefault((drafter.method, drafter.path), drafter)
     return tuple(found.values())
 
 
-def _drafters_named(target: Target, name: str) -> tuple[DrafterSpec, ...]:
+class _Match:
+    """Drafters against one target, whose header is read once, when it is first needed."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    @cached_property
+    def header(self) -> GGUFHeader:
+        return check_model_file(self.target.path)
+
+    def checked(self, drafter: DrafterSpec) -> DrafterSpec:
+        """The drafter, its file looked at."""
+        if drafter.path is not None:
+            check_pairing(self.header, check_model_file(drafter.path), drafter.method)
+        elif drafter.method in METHODS_WITH_FILE:
+            raise ModelFileError(
+                f"The file of drafter {drafter.name} is not here.", "See `localspec models list`."
+            )
+        return drafter
+
+    def from_file(self, path: str | Path, name: str | None = None) -> DrafterSpec:
+        """The drafter that a file is, by what it says of itself."""
+        header = check_model_file(path)
+        method = check_pairing(self.header, header)
+        if method not in METHODS:
+            raise DrafterError(
+                f"{header.path} is {describe_kind(header)}; the method {method} is not built yet.",
+                f"Built are: {', '.join(METHODS)}.",
+            )
+        # the target's own MTP layers need no second copy of the file
+        own = method == "mtp" and header.path.samefile(self.target.path)
+        return DrafterSpec(name or header.path.stem, method, None if own else header.path)
+
+
+def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
+    target = match.target
     own = {d.name: d for d in target.drafters}
     if name == "none":
         return (NONE,)
     if name == "all":
-        return tuple(_checked(d) for d in target.drafters)
+        return tuple(match.checked(d) for d in target.drafters)
     if name == "auto":
         recommended = [d for d in target.drafters if d.recommended]
-        return (_checked(recommended[0] if recommended else NGRAM),)
+        return (match.checked(recommended[0] if recommended else NGRAM),)
     if name in own:
-        return (_checked(own[name]),)
+        return (match.checked(own[name]),)
     if name == "ngram":
         return (next((d for d in target.drafters if d.method == "ngram"), NGRAM),)
     _refuse_hub(name)
     if _looks_like_path(name):
-        return (_from_file(name),)
-    if name in _METHOD_OF_ARCH.values() or name in ("dspark", "tree"):
-        raise DrafterError(
-            f"The method {name} is not built yet.", f"Built are: {', '.join(METHODS)}."
-        )
-    if name == "draft-model":
-        raise UsageError(
-            f"{target.name} has no draft model in the catalogue.",
-            "Give the path of a draft model's GGUF.",
-        )
+        return (match.from_file(name),)
     catalogue = Catalogue.load()
     if name in catalogue.names:
-        return (_checked(DrafterSpec(name, "draft-model", catalogue.locate(name))),)
+        return (match.from_file(catalogue.locate(name), name),)
     if Path(name).exists():
-        return (_from_file(name),)
+        return (match.from_file(name),)
+    if name in METHODS_WITH_FILE:
+        raise UsageError(
+            f"The catalogue has no drafter of the method {name} for {target.name}.",
+            "Give the path of its GGUF.",
+        )
     words = ["none", "ngram", "auto", "all", *own, *catalogue.names]
     raise UsageError(
         f"{target.name} has no drafter called {name!r}.",
         _nearest(name, words)
         + f"It has {', '.join(own)}; none, auto, all and the path of a GGUF work too.",
     )
-
-
-def _from_file(path: str) -> DrafterSpec:
-    header = check_model_file(path)
-    if header.is_drafter_only:
-        raise DrafterError(
-            f"{header.path} is {describe_kind(header)}; the method "
-            f"{_METHOD_OF_ARCH[header.arch]} is not built yet.",
-            f"Built are: {', '.join(METHODS)}.",
-        )
-    return DrafterSpec(header.path.stem, "draft-model", header.path)
-
-
-def _checked(drafter: DrafterSpec) -> DrafterSpec:
-    """The drafter, its file looked at."""
-    if drafter.method == "draft-model":
-        if drafter.path is None:
-            raise ModelFileError(
-                f"The file of drafter {drafter.name} is not here.", "See `localspec models list`."
-            )
-        header = check_model_file(drafter.path)
-        if header.is_drafter_only:
-            raise DrafterError(
-                f"{header.path} is {describe_kind(header)}, not a draft model.",
-                "Give it the method that it is made for.",
-            )
-    return drafter
 
 
 def _refuse_drafter(header: GGUFHeader) -> None:

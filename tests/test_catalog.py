@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from localspec import catalog, resources
-from localspec.catalog import Catalogue, Target, resolve_drafters, resolve_target
+from localspec.catalog import (
+    Catalogue,
+    DrafterSpec,
+    Target,
+    resolve_drafters,
+    resolve_target,
+)
 from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
+from localspec.gguf_header import check_model_file
 
 DRAFT = resources.asset("demo/smollm2-135m-draft-q4_0.gguf")
 
@@ -264,11 +272,34 @@ def test_another_catalogue_model_may_be_the_draft(demo: Target, tiny: Target) ->
     assert (drafter.method, drafter.path) == ("draft-model", tiny.path)
 
 
-def test_families_that_are_not_built_are_refused_plainly(demo: Target, eagle3: Path) -> None:
-    with pytest.raises(DrafterError, match="eagle3 is not built yet"):
+def test_a_file_is_run_by_its_own_family_or_refused(
+    demo: Target, eagle3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which drafters fit is tested in test_pairing; here, that every way to name one is checked."""
+    with pytest.raises(DrafterError, match="eagle3.gguf does not say its eagle3.block_count"):
         resolve_drafters(demo, [str(eagle3)])
-    with pytest.raises(DrafterError, match="mtp is not built yet"):
-        resolve_drafters(demo, ["mtp"])
+    stated = DrafterSpec("mine", "draft-model", eagle3)
+    with pytest.raises(DrafterError, match="an EAGLE-3 drafter .*not what the method draft-model"):
+        resolve_drafters(replace(demo, drafters=(stated,)), ["mine"])
+    monkeypatch.setattr(catalog, "METHODS", ("none", "ngram"))
+    with pytest.raises(DrafterError, match="the method draft-model is not built yet"):
+        resolve_drafters(demo, [str(DRAFT)])
+
+
+def test_the_targets_header_is_read_once_and_only_for_files(
+    demo: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def counted(path: Path):
+        read.append(Path(path))
+        return check_model_file(path)
+
+    monkeypatch.setattr(catalog, "check_model_file", counted)
+    resolve_drafters(demo, ["none", "ngram"])
+    assert read == []
+    resolve_drafters(demo, [str(DRAFT), "draft-model"])
+    assert read.count(demo.path) == 1
 
 
 def test_an_unknown_drafter_names_the_nearest(demo: Target) -> None:
@@ -278,7 +309,7 @@ def test_an_unknown_drafter_names_the_nearest(demo: Target) -> None:
 
 
 def test_a_target_without_a_draft_model_says_so() -> None:
-    with pytest.raises(UsageError, match="no draft model") as caught:
+    with pytest.raises(UsageError, match="no drafter of the method draft-model") as caught:
         resolve_drafters(tiny_of(), ["draft-model"])
     assert "path" in caught.value.hint
 
