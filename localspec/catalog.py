@@ -31,6 +31,8 @@ METHODS = ("none", "ngram", "draft-model", "eagle3", "dflash", "dspark")
 METHODS_WITH_FILE = ("draft-model", "eagle3", "dflash", "dspark")
 """Those that need a GGUF of their own; the MTP layers of ``mtp`` may stand in the target's."""
 
+METHODS_WITH_TREES = ("draft-model", "eagle3", "dflash")
+"""Those that can propose draft trees."""
 
 DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
 """Default n_max of drafters that compute their drafts, and of ngram, whose drafts are free."""
@@ -52,7 +54,12 @@ class DrafterSpec:
     recommended: bool = False
 
     def settings(
-        self, *, n_max: int | None = None, p_min: float | None = None, sampled: bool = False
+        self,
+        *,
+        n_max: int | None = None,
+        p_min: float | None = None,
+        sampled: bool = False,
+        tree: int = 0,
     ) -> DrafterSettings:
         """How it is run: as asked, else as recommended, else by the defaults of its kind."""
         if self.method == "none":
@@ -65,7 +72,8 @@ class DrafterSpec:
             path=str(self.path) if self.path else None,
             n_max=n_max or self.n_max or default_n,
             p_min=next(p for p in (p_min, self.p_min, default_p) if p is not None),
-            sampled=sampled and self.method == "draft-model",
+            sampled=sampled and self.method == "draft-model" and not tree,
+            tree=tree,
         )
 
 

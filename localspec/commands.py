@@ -75,12 +75,17 @@ def _numbers(
     return tuple(numbers)
 
 
-LONGEST_DRAFT = 512
+LONGEST_DRAFT, LARGEST_TREE = 512, 1024
 HIGHEST_TEMPERATURE = 100.0
 
 
 def _lengths(values: list[str] | None) -> list[str] | None:
     _numbers(values, int, 1, LONGEST_DRAFT)
+    return values
+
+
+def _tree_sizes(values: list[str] | None) -> list[str] | None:
+    _numbers(values, int, 1, LARGEST_TREE)
     return values
 
 
@@ -374,6 +379,12 @@ PMin = Annotated[
         help="Stop drafting under this top probability of the drafter.",
     ),
 ]
+Tree = Annotated[
+    int,
+    typer.Option(
+        "--tree", min=0, max=LARGEST_TREE, help="Draft trees of so many nodes; 0: chains."
+    ),
+]
 Sampled = Annotated[
     bool,
     typer.Option(
@@ -454,6 +465,15 @@ def bench(
     ] = None,
     p_min: PMin = None,
     sampled: Sampled = False,
+    tree: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tree",
+            metavar="NODES,...",
+            callback=_tree_sizes,
+            help="Comma list: draft trees of so many nodes too, where the drafter proposes them.",
+        ),
+    ] = None,
     temperature: Annotated[
         list[str] | None,
         typer.Option(
@@ -495,6 +515,7 @@ def bench(
             n_max=_numbers(n_max, int, 1, LONGEST_DRAFT),
             p_min=p_min,
             sampled=sampled,
+            trees=_numbers(tree, int, 1, LARGEST_TREE),
             temperatures=_numbers(temperature, float, 0.0, HIGHEST_TEMPERATURE),
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,
@@ -523,6 +544,7 @@ def run(
     n_max: NMax = None,
     p_min: PMin = None,
     sampled: Sampled = False,
+    tree: Tree = 0,
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -544,6 +566,7 @@ def run(
             n_max=n_max,
             p_min=p_min,
             sampled=sampled,
+            tree=tree,
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),
@@ -564,6 +587,7 @@ def chat(
     n_max: NMax = None,
     p_min: PMin = None,
     sampled: Sampled = False,
+    tree: Tree = 0,
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -580,6 +604,7 @@ def chat(
             n_max=n_max,
             p_min=p_min,
             sampled=sampled,
+            tree=tree,
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),

@@ -280,8 +280,8 @@ class Generation:
     """What one run produced, with everything needed to report and to replay it.
 
     ``tokens`` are the generated ids, an end-of-generation token included (it is counted, but has no
-    text). ``steps`` and ``drafts`` (the ids submitted with each step, rejected ones included) are there
-    when the request asked for them, and so are the drafts' ``parents``, empty for a chain.
+    text). ``steps`` and ``drafts`` (the ids submitted with each step, rejected ones included) are
+    there when the request asked for them, and so are the drafts' ``parents``, empty for a chain.
     """
 
     text: str
@@ -377,6 +377,7 @@ class BenchOptions:
     n_max: tuple[int, ...] = ()
     p_min: float | None = None
     sampled: bool = False
+    trees: tuple[int, ...] = ()
     temperatures: tuple[float, ...] = ()
     max_tokens: int | None = None
     ignore_eos: bool = False
@@ -399,6 +400,7 @@ class ChatOptions:
     n_max: int | None = None
     p_min: float | None = None
     sampled: bool = False
+    tree: int = 0
     system: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()

@@ -410,7 +410,8 @@ def test_models_list(
     assert code_of("models", "list") == 0
     out = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "demo SmolLM2-135M-Instruct Q4_1 yes draft-model (auto), ngram" in lines
+    (demo,) = (line for line in lines if line.startswith("demo SmolLM2"))
+    assert demo.startswith("demo SmolLM2-135M-Instruct Q4_1 yes draft-model (auto), eagle3, dflash")
     assert "mine My [model] no ngram" in lines
     assert any("gone.gguf" in line for line in lines)
     assert any(str(own) in line for line in lines)

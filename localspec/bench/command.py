@@ -72,6 +72,7 @@ def bench(options: BenchOptions) -> int:
         n_max=options.n_max,
         p_min=options.p_min,
         sampled=options.sampled,
+        trees=options.trees,
         temperatures=_temperatures(options),
         quick=options.quick,
     )

@@ -11,19 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from localspec.bench.workloads import Prompt
+from localspec.catalog import METHODS_WITH_TREES, DrafterSpec
 from localspec.errors import UsageError
 from localspec.records import ContextSettings, DrafterSettings, ModelInfo, SamplerSettings
-
-if TYPE_CHECKING:
-    from localspec.catalog import DrafterSpec
 
 Phase = Literal["main", "repeat", "confirm"]
 
 DRAFT_LENGTHS = (3, 5, 8)
-"""The sweep over n_max of drafters that compute their drafts: each further token costs time."""
+"""The sweep over n_max of a drafter that computes its drafts: each further token costs time. With
+several such drafters each is measured at its recommended length instead."""
+TREE_DEPTH = 8
+"""How deep a draft tree may grow without --n-max; its budget of nodes is the real limit."""
 QUICK_TOKENS, TOKENS = 64, 128
 CONTEXT_STEP = 256
 CONTEXT_BUFFERS = 64 << 20
@@ -110,12 +111,20 @@ def make_candidates(
     n_max: Sequence[int] = (),
     p_min: float | None = None,
     sampled: bool = False,
+    trees: Sequence[int] = (),
     temperatures: Sequence[float] = (0.0,),
     quick: bool = False,
 ) -> tuple[Candidate, ...]:
-    """The baseline, then every drafter at every draft length; all of that per temperature."""
+    """The baseline, then every drafter at every draft length and, where it proposes trees, at
+    every budget of nodes in ``trees``; all of that per temperature."""
     if any(n < 1 for n in n_max):
         raise UsageError("--n-max must be 1 or more.", "The baseline without drafts is always in.")
+    if trees and not any(spec.method in METHODS_WITH_TREES for spec in drafters):
+        raise UsageError(
+            "None of these drafters proposes trees.",
+            f"Those of method {', '.join(METHODS_WITH_TREES)} do; or leave out --tree.",
+        )
+    several_computed = sum(spec.method not in ("none", "ngram") for spec in drafters) > 1
     settings = [DrafterSettings()]
     taken: set[str] = set()
     for spec in drafters:
@@ -123,9 +132,12 @@ def make_candidates(
             continue
         name = spec.name if spec.name not in taken else str(spec.path)
         taken.add(name)
-        for n in dict.fromkeys(n_max or _default_lengths(spec, quick)):
+        for n in dict.fromkeys(n_max or _default_lengths(spec, quick or several_computed)):
             chosen = spec.settings(n_max=n, p_min=p_min, sampled=sampled)
             settings.append(replace(chosen, name=name))
+        for nodes in dict.fromkeys(trees) if spec.method in METHODS_WITH_TREES else ():
+            chosen = spec.settings(n_max=max(n_max, default=TREE_DEPTH), tree=nodes)
+            settings.append(replace(chosen, name=f"{name} tree={nodes}"))
     several = len(set(temperatures)) > 1
     found = []
     for temperature in dict.fromkeys(temperatures):
@@ -136,9 +148,9 @@ def make_candidates(
     return tuple(found)
 
 
-def _default_lengths(spec: DrafterSpec, quick: bool) -> tuple[int, ...]:
-    """ngram drafts cost nothing to make, so one length will do; the others are swept."""
-    if quick or spec.method == "ngram":
+def _default_lengths(spec: DrafterSpec, one: bool) -> tuple[int, ...]:
+    """ngram drafts cost nothing to make, so one length will do; the others may be swept."""
+    if one or spec.method == "ngram":
         return (spec.settings().n_max,)
     return DRAFT_LENGTHS
 

@@ -114,6 +114,7 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "file": candidate.drafter.path,
         "n_max": candidate.drafter.n_max,
         "p_min": candidate.drafter.p_min,
+        "tree": candidate.drafter.tree,
         "temperature": candidate.temperature,
         "status": status.state,
         "reason": status.reason,

@@ -285,7 +285,7 @@ class ChatSession:
         if chosen is None:
             return DrafterSettings()
         o = self.options
-        return chosen.settings(n_max=o.n_max, p_min=o.p_min, sampled=o.sampled)
+        return chosen.settings(n_max=o.n_max, p_min=o.p_min, sampled=o.sampled, tree=o.tree)
 
     def _switch(self, drafter: DrafterSettings) -> None:
         """A new session with the needs of the drafter and the state of the old one."""

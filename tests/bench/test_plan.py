@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,28 @@ def test_lengths_asked_for_hold_for_every_drafter(draft):
     assert Counter(n for _, n, _ in found) == {0: 1, 4: 2, 1: 2}
     with pytest.raises(UsageError):
         make_candidates([NGRAM], n_max=(0,))
+
+
+def test_trees_come_beside_the_chains_of_the_drafters_that_propose_them(draft):
+    found = make_candidates([draft, NGRAM], n_max=(2, 5), trees=(8, 16))
+    shown = [(c.drafter.name, c.drafter.n_max, c.drafter.tree) for c in found[1:]]
+    assert shown == [
+        (draft.name, 2, 0),
+        (draft.name, 5, 0),
+        (f"{draft.name} tree=8", 5, 8),
+        (f"{draft.name} tree=16", 5, 16),
+        ("ngram", 2, 0),
+        ("ngram", 5, 0),
+    ]
+    assert len({c.session for c in found}) == len(found)
+    with pytest.raises(UsageError, match="None of these drafters proposes trees"):
+        make_candidates([NGRAM], trees=(8,))
+
+
+def test_several_computed_drafters_are_measured_at_one_length_each(draft):
+    other = replace(draft, name="other", n_max=6)
+    found = make_candidates([draft, other, NGRAM])
+    assert [n for _, n, _ in names(found)] == [0, draft.settings().n_max, 6, 8]
 
 
 def test_each_temperature_has_its_own_baseline_and_shares_the_context():
