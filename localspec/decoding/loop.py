@@ -70,6 +70,7 @@ class Lengths(Protocol):
 
 
 _EMPTY = Draft(0)
+_ROOT: Sequence[int] = range(1)
 
 
 class _Record:
@@ -218,7 +219,7 @@ class Session:
             drafter.process(chunk, position)
             drafter_prefill += clock() - began
             listener.prefill(position + len(chunk), n_prompt, keep)
-            if abort:
+            if abort.raised:
                 raise DecodeAborted
 
         def finished(times: Times) -> Generation:
@@ -270,7 +271,7 @@ class Session:
 
         while stop is None:
             start = now
-            if abort:
+            if abort.raised:
                 stop = "cancelled"
                 break
             before = len(tokens)
@@ -278,13 +279,14 @@ class Session:
             limit = min(n_prompt + request.max_tokens - before - 1, n_ctx - before)
             if lengths is not None:
                 limit = lengths.limit(limit)
+            drafting = clock()
             try:
                 draft = drafter.draft(tokens, limit) if limit > 0 else _EMPTY
                 drafted_at = clock()
                 rows = target.verify(tokens[-1], draft, before - 1)
             except DecodeAborted:
                 del tokens[before:]
-                target.context.truncate(before - 1)
+                target.abandon(before - 1)
                 drafter.accept(tokens, ())
                 stop, aborted = "cancelled", True
                 break
@@ -294,16 +296,15 @@ class Session:
             stop = take_in(before, accepted)
             accepted_at = clock()
             emitted = len(tokens) - before
-            calls = 1
+            calls, depth, rows_kept = 1, 0, _ROOT
             if draft.n:
                 calls += target.keep(draft, result.node, len(tokens) - 1)
+                rows_kept = target.rows_kept(draft, result.node, emitted)
                 depth = draft.depth()
                 if stop is not None and emitted <= accepted:
                     accepted = depth = emitted  # stopped inside the draft: what follows is void
-            else:
-                depth = 0
             rolled_at = clock()
-            drafter.accept(tokens, target.rows_kept(draft, result.node, emitted))
+            drafter.accept(tokens, rows_kept)
             now = clock()
             steps.append(
                 Step(
@@ -312,7 +313,7 @@ class Session:
                     accepted,
                     draft.n,
                     calls,
-                    (drafted_at - start) + (now - rolled_at),
+                    (drafted_at - drafting) + (now - rolled_at),
                     verified_at - drafted_at,
                     accepted_at - verified_at,
                     rolled_at - accepted_at,

@@ -93,19 +93,34 @@ class Target:
     def verify(self, last: int, draft: Draft, position: int) -> Rows:
         """One target pass over ``last`` (at ``position``) and the draft: its 1 + n rows."""
         batch, n = self._verify, draft.n
+        if not n:
+            if self._branched:
+                self._unbranch()
+            batch.tokens[0], batch.positions[0] = last, position
+            batch.native.n_tokens = 1
+            self.context.decode(batch)
+            return self.context.rows(1)
         if self._checkpoints and n and position:  # at 0 (warm-up) there is no state yet
             self._checkpoint = self.context.checkpoint()
         batch.tokens[0] = last
-        if n:
-            batch.tokens[1 : n + 1] = draft.tokens[:n]
+        batch.tokens[1 : n + 1] = draft.tokens[:n]
         batch.fill_positions(n + 1, position)
         if not draft.chain:
             self._branch(draft, position)
         elif self._branched:
-            batch.single_sequence()
-            self._branched = False
+            self._unbranch()
         self.context.decode(batch)
         return self.context.rows(n + 1)
+
+    def _unbranch(self) -> None:
+        self._verify.single_sequence()
+        self._branched = False
+
+    def abandon(self, length: int) -> None:
+        """After an aborted decode: nothing of its batch stays, in no branch."""
+        for sequence in range(1, self._sequences):
+            self.context.drop_sequence(sequence)
+        self.context.truncate(length)
 
     def _branch(self, draft: Draft, position: int) -> None:
         """Give every leaf a sequence id and every node the ids of the leaves below it.

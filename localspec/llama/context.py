@@ -54,19 +54,19 @@ class AbortFlag:
     """
 
     def __init__(self) -> None:
+        self.raised = False
         self.buffer = ctypes.create_string_buffer(2)
         libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
         self.callback = ctypes.cast(libc.strlen, L.ggml_abort_callback)
         self.address = ctypes.cast(self.buffer, c_p)
 
     def set(self) -> None:
+        self.raised = True
         self.buffer[0] = b"\x01"
 
     def clear(self) -> None:
+        self.raised = False
         self.buffer[0] = b"\x00"
-
-    def __bool__(self) -> bool:
-        return self.buffer.raw[0] != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,11 @@ class Batch:
         ]
         self._steps = np.arange(capacity, dtype=np.int32)
         self._features: Rows | None = None
-        self._token_pointer: Any = None
         self._sections: NDArray[np.int32] | None = None
-        self._position_pointer: Any = None
+        # What llama_batch_free must find again. Addresses: a pointer taken out of a structure
+        # follows what is written there later.
+        self._token_address = ctypes.cast(self.native.token, c_p).value
+        self._position_address = ctypes.cast(self.native.pos, c_p).value
         self.single_sequence()
 
     def single_sequence(self) -> None:
@@ -139,7 +141,6 @@ class Batch:
     def four_positions(self) -> None:
         """Give every token four positions, as a batch without token ids must have them for M-RoPE:
         time, height and width, of which text has one, and an unused one."""
-        self._position_pointer = self.native.pos  # llama_batch_free must find it again
         self._sections = np.zeros(4 * self.capacity, np.int32)
         self.native.pos = self._sections.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
 
@@ -147,7 +148,6 @@ class Batch:
         """Give every token of the batch a row of ``width`` floats as input (llama_batch.embd):
         beside its token id, or instead of it. Returns the (capacity, width) buffer to fill."""
         features: Rows = np.zeros((self.capacity, width), np.float32)
-        self._token_pointer = self.native.token  # llama_batch_free must find it again
         if not tokens:
             self.native.token = None
         self.native.embd = features.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
@@ -155,11 +155,11 @@ class Batch:
         return features
 
     def close(self) -> None:
-        if self.native is not None and self._features is not None:
-            self.native.token, self.native.embd = self._token_pointer, None
-        if self.native is not None and self._sections is not None:
-            self.native.pos = self._position_pointer
         if self.native is not None:
+            integers = ctypes.POINTER(ctypes.c_int32)
+            self.native.token = ctypes.cast(self._token_address, integers)
+            self.native.pos = ctypes.cast(self._position_address, integers)
+            self.native.embd = None
             L.llama_batch_free(self.native)
             self.native = None
 
