@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from localspec.architectures import KNOWN, RESPELLED
+from localspec.architectures import KNOWN, MTP, RESPELLED
 from localspec.errors import ModelFileError
 
 # Architectures that draft for a target and cannot write text alone, by the field's name for them.
@@ -200,6 +200,15 @@ class GGUFHeader:
         return claimed if there >= claimed else 0
 
     @property
+    def mtp_dropped(self) -> bool:
+        """MTP layers are claimed, and not one tensor of them is there."""
+        claimed, layers = self.number("nextn_predict_layers") or 0, self.layers or 0
+        if not claimed or not layers:
+            return False
+        found = (_BLOCK.match(t.name) for t in self.tensors)
+        return not any(m and int(m[1]) >= layers for m in found)
+
+    @property
     def is_mtp_only(self) -> bool:
         """MTP layers in a file of their own: not one tensor of the model's own layers."""
         if not self.mtp_layers or not self.layers:
@@ -320,7 +329,14 @@ def _unknown_arch(header: GGUFHeader) -> ModelFileError:
 
 def _check_tensor_names(header: GGUFHeader) -> None:
     """Raise where llama.cpp would find a "wrong number of tensors"."""
-    count = header.number("block_count")
+    count, claimed = header.number("block_count"), header.number("nextn_predict_layers") or 0
+    if header.arch in MTP and claimed and not header.mtp_layers and not header.mtp_dropped:
+        raise ModelFileError(
+            f"{header.path} says that it has {claimed} MTP "
+            f"{'layer' if claimed == 1 else 'layers'}, of which tensors are missing "
+            "(nextn.eh_proj).",
+            "Get the file with all of them, or the one that was made without.",
+        )
     for tensor in header.tensors:
         part = next((p for start, p in _FOREIGN_PARTS.items() if tensor.name.startswith(start)), "")
         if part:

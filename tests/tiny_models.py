@@ -145,6 +145,128 @@ def tiny_recurrent(
     return model.write()
 
 
+def tiny_mtp(
+    path: Path,
+    *,
+    heads: int = 1,
+    trunk: bool = True,
+    own_heads: bool = True,
+    vocab: int = 12,
+    n_embd: int = 32,
+    n_layer: int = 2,
+    n_head: int = 2,
+    n_ff: int = 64,
+    n_ctx: int = 256,
+    window: int = 1024,
+    seed: int = 0,
+    favour: Mapping[int, float] | None = None,
+    eos: int = EOS,
+    tokens: Sequence[bytes] | None = None,
+    quant: GGMLQuantizationType = GGMLQuantizationType.Q8_0,
+) -> Path:
+    """Write a model of arch ``step35`` (dense) with ``heads`` MTP layers and return its path.
+
+    The same seed gives the same weights whatever is left out: without ``trunk`` the file holds the
+    MTP layers only, without ``own_heads`` the model only. Every other layer looks back ``window``
+    positions only.
+    """
+    texts = _texts(vocab, tokens)
+    model = _Model(path, "step35", quant, _Random(seed, 0.0, 0))
+    model.describe(texts, n_ctx=n_ctx, eos=eos, add_bos=True, template=None)
+    written = n_layer + (heads if own_heads else 0)
+    model.size(n_embd=n_embd, n_layer=written, n_ff=n_ff, n_head=n_head)
+    add = model.writer
+    add.add_head_count_kv(n_head)
+    add.add_rope_dimension_count(n_embd // n_head)
+    add.add_expert_feed_forward_length(n_ff)
+    add.add_sliding_window(window)
+    add.add_sliding_window_pattern([i % 2 == 0 for i in range(written)])
+    if own_heads:
+        add.add_nextn_predict_layers(heads)
+    model.ends(len(texts), n_embd, None, favour or {})
+    matrix = model.random.matrix
+    for i in range(n_layer + heads):
+        nextn = i >= n_layer
+        for name, tensor in {
+            "attn_norm": np.ones(n_embd, np.float32),
+            "ffn_norm": np.ones(n_embd, np.float32),
+            "attn_q": matrix(n_embd, n_embd, 1.5),
+            "attn_k": matrix(n_embd, n_embd, 1.5),
+            "attn_v": matrix(n_embd, n_embd),
+            "attn_output": _leave_first(matrix(n_embd, n_embd)),
+            "ffn_gate": matrix(n_ff, n_embd),
+            "ffn_up": matrix(n_ff, n_embd),
+            "ffn_down": _leave_first(matrix(n_embd, n_ff, 1.5)),
+            "nextn.eh_proj": matrix(n_embd, 2 * n_embd, 1.5),
+            "nextn.enorm": np.ones(n_embd, np.float32),
+            "nextn.hnorm": np.ones(n_embd, np.float32),
+        }.items():
+            if (own_heads if nextn else trunk) and (nextn or not name.startswith("nextn")):
+                model.add(f"blk.{i}.{name}.weight", tensor)
+    return model.write()
+
+
+def tiny_gemma4(
+    path: Path,
+    *,
+    n_embd: int = 64,
+    n_head: int = 2,
+    n_ff: int = 64,
+    n_ctx: int = 256,
+    window: int = 1024,
+    seed: int = 0,
+    favour: Mapping[int, float] | None = None,
+    assistant_of: int | None = None,
+    head: int = 32,
+    vocab: int = 12,
+) -> Path:
+    """Write a model of arch ``gemma4``, or with ``assistant_of`` (the target's ``n_embd``) its MTP
+    drafter of arch ``gemma4-assistant``, which has queries only: keys and values are the target's.
+    """
+    arch = "gemma4" if assistant_of is None else "gemma4-assistant"
+    texts = _texts(vocab, None)
+    model = _Model(path, arch, GGMLQuantizationType.Q8_0, _Random(seed, 0.0, 0))
+    model.describe(texts, n_ctx=n_ctx, eos=EOS, add_bos=True, template=None)
+    model.size(n_embd=n_embd, n_layer=2, n_ff=n_ff, n_head=n_head)
+    add = model.writer
+    add.add_head_count_kv(1)
+    add.add_key_length(head)
+    add.add_value_length(head)
+    add.add_key_length_swa(head)
+    add.add_value_length_swa(head)
+    add.add_rope_dimension_count(head)
+    add.add_rope_dimension_count_swa(head)
+    add.add_sliding_window(window)
+    add.add_sliding_window_pattern([True, False])
+    add.add_shared_kv_layers(0)
+    matrix = model.random.matrix
+    model.ends(len(texts), n_embd, None, favour or {}, tied=assistant_of is not None)
+    model.add("rope_freqs.weight", np.ones(head // 2, np.float32))
+    if assistant_of is None:
+        add.add_embedding_length_per_layer_input(0)
+    else:
+        add.add_embedding_length_out(assistant_of)
+        add.add_nextn_predict_layers(2)
+        model.add("nextn.pre_projection.weight", matrix(n_embd, 2 * assistant_of, 1.5))
+        model.add("nextn.post_projection.weight", matrix(assistant_of, n_embd))
+    for i in range(2):
+        block = f"blk.{i}"
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            model.add(f"{block}.{name}.weight", np.ones(n_embd, np.float32))
+        model.add(f"{block}.attn_q_norm.weight", np.full(head, 0.6, np.float32))
+        model.add(f"{block}.layer_output_scale.weight", np.ones(1, np.float32))
+        model.add(f"{block}.attn_q.weight", matrix(n_head * head, n_embd, 1.5))
+        model.add(f"{block}.attn_output.weight", _leave_first(matrix(n_embd, n_head * head)))
+        model.add(f"{block}.ffn_gate.weight", matrix(n_ff, n_embd))
+        model.add(f"{block}.ffn_up.weight", matrix(n_ff, n_embd))
+        model.add(f"{block}.ffn_down.weight", _leave_first(matrix(n_embd, n_ff, 1.5)))
+        if assistant_of is None:
+            model.add(f"{block}.attn_k_norm.weight", np.full(head, 0.6, np.float32))
+            model.add(f"{block}.attn_k.weight", matrix(head, n_embd, 1.5))
+            model.add(f"{block}.attn_v.weight", matrix(head, n_embd))
+    return model.write()
+
+
 class _Random:
     """Random tensors of one model; ``noise`` mixes in those of another seed at equal size."""
 
@@ -204,9 +326,15 @@ class _Model:
         self.writer.add_layer_norm_rms_eps(1e-5)
 
     def ends(
-        self, n_vocab: int, n_embd: int, scale: float | None, favour: Mapping[int, float]
+        self,
+        n_vocab: int,
+        n_embd: int,
+        scale: float | None,
+        favour: Mapping[int, float],
+        *,
+        tied: bool = False,
     ) -> None:
-        """The embeddings of both ends."""
+        """The embeddings of both ends, ``tied``: one for both."""
         if scale is None:
             scale = 0.65 * float(np.log(n_vocab))
         embedding = self.random.normal(n_vocab, n_embd)
@@ -216,9 +344,10 @@ class _Model:
         for token, bias in favour.items():
             # The last norm divides by the size of the residual stream, which is near 2 here.
             output[token, 0] = 2.0 * bias
-        self.add("token_embd.weight", embedding)
+        self.add("token_embd.weight", output if tied else embedding)
         self.add("output_norm.weight", np.ones(n_embd, np.float32))
-        self.add("output.weight", output)
+        if not tied:
+            self.add("output.weight", output)
 
     def add(self, name: str, tensor: Floats) -> None:
         """Add a tensor; matrices whose rows are whole blocks are quantised."""

@@ -43,6 +43,9 @@ LEVEL_WINDOW, ENTRY_WINDOW = 64, 32
 """Steps over which a cost table follows a change that all sizes share (depth, load, clock), and one
 of a single size. The first is the slower, once it is settled: a size that is used all the time must
 not pass off its own change as everybody's."""
+RETHINK = 4
+"""Steps without a draft after which the choice is made anew: they teach little, and choosing takes
+some 50 us where the model has emptied the caches."""
 EVERY_LENGTH = 8
 """Longer drafts are chosen only where the target's batch, one token more, is a multiple of 4: there
 kernels have their steps, and measuring every size would take long."""
@@ -191,17 +194,25 @@ class Adaptive:
         self._rate = 1 / (self._verify.of(0) + self._rest)
         self._credit = PROBE_START
         self._probing = False
+        self._undrafted = RETHINK
 
     def limit(self, most: int) -> int:
         """The most tokens to draft in the step that comes, of ``most`` that may be; 0: none, and
         the drafter is not asked."""
+        if self._undrafted >= RETHINK:
+            self._choose()
+            self._undrafted = 0
+        for source, n in zip(self._sources, self.limits, strict=True):
+            source.asked = n if n < most else most
+        return min(max(self.limits), most)
+
+    def _choose(self) -> None:
         rate = self._rate
         tokens, seconds = 1.0, self._verify.of(0) + self._rest  # of a plain step
         self._probing = False
         # what is gained behind a source counts wherever that source drafts nothing
         for i in range(len(self._sources) - 1, -1, -1):
-            source = self._sources[i]
-            n, best, best_tokens, best_seconds = self._best(source, tokens, seconds)
+            n, best, best_tokens, best_seconds = self._best(self._sources[i], tokens, seconds)
             loss = tokens - rate * seconds - best
             if loss < 0:
                 tokens, seconds = best_tokens, best_seconds
@@ -210,9 +221,7 @@ class Adaptive:
             else:
                 n = 0
             self.limits[i] = n
-            source.asked = min(n, most)
         self._rate = tokens / seconds
-        return min(max(self.limits), most)
 
     def _best(
         self, source: Source, tokens: float, seconds: float
@@ -224,13 +233,16 @@ class Adaptive:
         hit, hits = source.accepted.mean, source.accepted.counted
         got, gots = source.drafted.mean, source.drafted.counted
         wake = rate * source.wake * source.missed
-        accepted, drafted = PRIOR, 1.0  # estimates of the rates at a position
+        accepted = drafted = 1.0  # estimates of the rates at a position
         reached = emitted = 1.0  # where it drafts at all
         length = 1.0  # how often it drafts at least so many, where it is asked for more
         passes = extra = 0.0
         best, found = float("-inf"), (1, tokens, seconds)
         for i in range(1, len(cost)):
-            accepted = (hits[i] * hit[i] + TRUST * accepted) / (hits[i] + TRUST)
+            if i == 1:
+                accepted = hit[1]
+            else:
+                accepted = (hits[i] * hit[i] + TRUST * accepted) / (hits[i] + TRUST)
             drafted = (gots[i] * got[i] + TRUST * drafted) / (gots[i] + TRUST)
             extra += length * (cost[i] - cost[i - 1])
             length *= drafted
@@ -268,6 +280,7 @@ class Adaptive:
         else:
             expected += self._see_draft(asked, drafted, rest - self._rest)
         self._credit = min(self._credit + PROBE_SHARE * tokens, PROBE_MOST)
+        self._undrafted = RETHINK if drafted or self._probing else self._undrafted + 1
         if self._probing:
             self._credit = min(self._credit + tokens - self._rate * expected, PROBE_MOST)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.architectures import LAST_HIDDEN, LAST_TAPPABLE, TAPPABLE
-from localspec.errors import DrafterError
 from localspec.llama import Context, Model, Rows
 from localspec.llama.vocab import NO_TEXTS, check_drafter_vocab
+from localspec.pairing import check_pairing
 
 CHUNK = 64
 """Tokens of one pass over known text. The graphs of these drafters compute logits for every token,
@@ -94,49 +93,8 @@ class Backlog:
         self.held = min(self.held, keep)
 
 
-def check_pairing(target: Model, drafter: Model, *, width: int, hidden: bool) -> None:
-    """Refuse (DrafterError) a drafter that cannot read ``target``.
-
-    ``width``: the size of the hidden states that it reads. ``hidden``: see ``TargetFeatures``.
-    """
-
-    def refuse(what: str, hint: str = "Choose one that was trained for it.") -> DrafterError:
-        pair = f"{drafter.path.name} cannot draft for {target.path.name}"
-        return DrafterError(f"{pair}: {what}", hint)
-
-    layers = drafter.target_layers
-    listed = ", ".join(map(str, layers))
-    if target.arch not in TAPPABLE:
-        raise refuse(
-            f"llama.cpp gives no hidden states of a {target.arch} model.",
-            "Choose ngram or a draft model.",
-        )
-    if not layers or not all(0 <= layer <= target.layers for layer in layers):
-        raise refuse(
-            f"it reads the target's layers {listed or '(none)'}, of {target.layers} that are there."
-        )
-    if target.layers in layers and target.arch not in (LAST_HIDDEN if hidden else LAST_TAPPABLE):
-        raise refuse(
-            f"it reads what follows layer {target.layers - 1}, the last, which llama.cpp does not "
-            f"give for a {target.arch} model.",
-            "Choose another drafter.",
-        )
-    if width != target.n_embd:
-        raise refuse(
-            f"it reads hidden states of {width} numbers and the target's have {target.n_embd}."
-        )
+def check_reader(target: Model, drafter: Model, method: str) -> None:
+    """Refuse (DrafterError) a drafter that cannot read ``target`` or is not of ``method``."""
+    check_pairing(target.header, drafter.header, method)
     if drafter.vocab.type != NO_TEXTS:
         check_drafter_vocab(target.vocab, drafter.vocab)
-    own_embedding = "token_embd.weight" in drafter.tensors
-    # EAGLE-3 takes the target's output where it has none, DFlash its own embedding first
-    own_output = "output.weight" in drafter.tensors or (own_embedding and drafter.arch == "dflash")
-    if not (own_embedding and own_output) and drafter.n_embd != target.n_embd:
-        raise refuse(
-            f"it uses the target's embeddings, {target.n_embd} wide, with layers {drafter.n_embd} "
-            "wide."
-        )
-    if not own_output and drafter.vocab.size != target.vocab.size:
-        raise refuse(
-            f"it uses the target's output layer, of {target.vocab.size} tokens, with a vocabulary "
-            f"of {drafter.vocab.size}."
-        )

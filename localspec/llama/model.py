@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from localspec.errors import ModelFileError, UsageError
-from localspec.gguf_header import check_model_file
+from localspec.gguf_header import GGUFHeader, check_model_file
 from localspec.llama import unstable
 from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_capture
 from localspec.llama.vocab import Vocab
@@ -74,6 +74,9 @@ class Model:
         if params.n_cpu_moe:
             native.tensor_buft_overrides = self._experts_on_cpu(params.n_cpu_moe)
         self.handle = L.llama_model_load_from_file(str(self.path).encode(), native)
+        if not self.handle and (overrides := self._without_mtp()) is not None:
+            native.kv_overrides = overrides
+            self.handle = L.llama_model_load_from_file(str(self.path).encode(), native)
         if not self.handle:
             reason = log_capture.last("error") or log_capture.last()
             raise ModelFileError(
@@ -95,6 +98,24 @@ class Model:
         array = (ctypes.c_void_p * (len(chosen) + 1))(*[c.value for c in chosen], None)
         self._keep_alive.append(array)
         return ctypes.cast(array, c_p)
+
+    def _without_mtp(self) -> Any:
+        """What makes a file load whose MTP layers were dropped, but not the keys that claim them.
+        None for others: some architectures of llama.cpp look at the tensors themselves."""
+        try:
+            header = check_model_file(self.path)
+        except ModelFileError:
+            return None
+        if not header.mtp_dropped or not header.layers:
+            return None
+        counts = {"nextn_predict_layers": 0, "block_count": header.layers}
+        array = (L.llama_model_kv_override * (len(counts) + 1))()  # the last one has an empty key
+        for entry, (key, value) in zip(array, counts.items(), strict=False):
+            entry.tag = L.LLAMA_KV_OVERRIDE_TYPE_INT
+            entry.key = f"{header.arch}.{key}".encode()
+            entry.value.val_i64 = value
+        self._keep_alive.append(array)
+        return array
 
     def _experts_on_cpu(self, layers: int) -> c_p:
         """llama.cpp's --n-cpu-moe: expert tensors of the first layers stay in CPU buffers."""
@@ -168,9 +189,9 @@ class Model:
         return tuple(int(ids[i]) for i in range(n))
 
     @cached_property
-    def tensors(self) -> frozenset[str]:
-        """The names of the tensors in the file (llama.cpp has no call that tells)."""
-        return frozenset(t.name for t in check_model_file(self.path).tensors)
+    def header(self) -> GGUFHeader:
+        """What the file says of itself, tensors above all, which llama.cpp has no call to tell."""
+        return check_model_file(self.path)
 
     @cached_property
     def selector_top_k(self) -> int:
