@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
+from llama.conftest import MakeContext
 from tiny_models import CHATML, tiny_llama
 
+from localspec import resources
 from localspec.errors import ModelFileError, UsageError
-from localspec.llama import Model, ModelParams, build_info
+from localspec.gguf_header import check_model_file
+from localspec.llama import Context, Model, ModelParams, build_info
+from localspec.llama.context import Batch
 from localspec.records import LoadSettings
 
 
@@ -27,6 +33,58 @@ def test_what_a_model_says_of_itself(tiny_bytes: Path) -> None:
 def test_a_recurrent_model_cannot_roll_back(tiny_mamba: Path) -> None:
     with Model(tiny_mamba) as model:
         assert not model.info().can_roll_back
+
+
+def copy_without(source: Path, target: Path, dropped: str) -> Path:
+    """A copy of a model without the tensors whose names hold ``dropped``; all keys stay."""
+    reader = gguf.GGUFReader(source)
+    arch = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(target, arch)
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        item = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=item)
+    for tensor in reader.tensors:
+        if dropped not in tensor.name:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def next_logits(context: Context) -> np.ndarray:
+    batch = Batch(6)
+    batch.tokens[:] = [40, 50, 60, 70, 80, 90]
+    batch.fill_positions(6, 0)
+    batch.outputs[:5] = 0
+    context.decode(batch)
+    batch.close()
+    return context.rows(1).copy()
+
+
+def test_a_model_whose_mtp_layers_were_dropped_loads_without_them(
+    make_context: MakeContext, tmp_path: Path
+) -> None:
+    """Its keys still claim them; llama.cpp alone refuses it: a tensor is not found."""
+    whole = resources.asset("demo/tinyqwen35-mtp-q4_0.gguf")
+    stripped = copy_without(whole, tmp_path / "stripped.gguf", "blk.8.")
+    assert check_model_file(stripped).mtp_layers == 0
+    context, as_it_was = make_context(stripped), make_context(whole)
+    assert (context.model.layers, context.model.mtp_layers) == (8, 0)
+    assert (as_it_was.model.layers, as_it_was.model.mtp_layers) == (8, 1)
+    np.testing.assert_array_equal(next_logits(context), next_logits(as_it_was))
+
+
+def test_mtp_layers_of_which_a_part_is_missing_are_refused(tmp_path: Path) -> None:
+    whole = resources.asset("demo/tinyqwen35-mtp-q4_0.gguf")
+    half = copy_without(whole, tmp_path / "half.gguf", ".nextn.")
+    with pytest.raises(ModelFileError, match="1 MTP layer, of which tensors are missing"):
+        check_model_file(half)
+    with pytest.raises(ModelFileError, match="blk.8.nextn.eh_proj.weight' not found"):
+        Model(half)
 
 
 @pytest.mark.parametrize("name", ["модели 模型.gguf", "my model.gguf", "ü" * 60 + ".gguf"])
