@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -74,7 +75,9 @@ class ContextParams:
     """``outputs``: the most logit rows of one decode (n_outputs_max); sizes the compute buffer.
 
     ``batch`` is n_batch and n_ubatch alike: a decode is one ubatch, and so one unit of cancelling.
-    ``mtp`` makes a context over the model's own MTP layers.
+    ``mtp`` makes a context over the model's own MTP layers. ``swa_full``: layers with a sliding
+    window keep every position (llama.cpp's default), so that any rollback is possible; without it
+    they keep little more than the window.
     """
 
     n_ctx: int
@@ -86,6 +89,7 @@ class ContextParams:
     kv_type: str = "f16"
     flash_attn: str = "auto"
     mtp: bool = False
+    swa_full: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,8 @@ class Batch:
     def close(self) -> None:
         if self.native is not None:
             integers = ctypes.POINTER(ctypes.c_int32)
-            self.native.token = ctypes.cast(self._token_address, integers)
-            self.native.pos = ctypes.cast(self._position_address, integers)
+            self.native.token = ctypes.cast(c_p(self._token_address), integers)
+            self.native.pos = ctypes.cast(c_p(self._position_address), integers)
             self.native.embd = None
             L.llama_batch_free(self.native)
             self.native = None
@@ -201,6 +205,7 @@ class Context:
         native.n_threads = native.n_threads_batch = params.threads
         native.type_k = native.type_v = KV_TYPES[params.kv_type]
         native.flash_attn_type = FLASH_ATTN[params.flash_attn]
+        native.swa_full = params.swa_full
         native.no_perf = True
         if params.mtp:
             native.ctx_type = L.LLAMA_CONTEXT_TYPE_MTP
@@ -231,6 +236,10 @@ class Context:
             self._flash_attn = "off" if decided.endswith("disabled") else "on"
         self._views: dict[int, Rows] = {}
         self._logits_address = 0
+        # MTP layers are attention layers, also those of a hybrid model
+        self._recurrent = not (model.can_roll_back or params.mtp)
+        self._undoable = 0  # tokens that a recurrent memory can give back now
+        self._window = model.sliding_window
 
     def __enter__(self) -> Context:
         return self
@@ -267,6 +276,9 @@ class Context:
     def decode(self, batch: Batch) -> None:
         """Evaluate ``batch``. Raises DecodeAborted, or EngineFailed when llama.cpp refuses it."""
         rc = _decode(self._pointer, batch.native)
+        if self._recurrent:  # of a batch all but the first token's state is kept for a rollback
+            tokens = 0 if rc else batch.native.n_tokens - 1
+            self._undoable = min(tokens, self.retained_states)
         if rc == 0:
             return
         if rc == 2:
@@ -360,7 +372,23 @@ class Context:
         _clear(self._memory, True)
 
     def truncate(self, position: int, sequence: int = 0) -> bool:
-        """Drop every position >= ``position``; False when the memory cannot (recurrent)."""
+        """Drop every position >= ``position``; False, and nothing is dropped, when the memory
+        cannot go back so far.
+
+        llama.cpp alone would say that it can, and go on with a wrong state, where a recurrent
+        memory must give back more tokens than the last decode had (less one), and where what a
+        sliding window needs was overwritten (ENGINE_NOTES section 2).
+        """
+        if self._recurrent:
+            back = self.last_position(sequence) + 1 - position
+            if back > self._undoable:
+                return False
+            if back > 0:
+                self._undoable = 0
+        if self._window:
+            first = int(L.llama_memory_seq_pos_min(self._memory, sequence))
+            if first > max(0, position - self._window + 1):
+                return False
         return bool(_seq_rm(self._memory, sequence, position, -1))
 
     def drop_sequence(self, sequence: int) -> None:
@@ -370,7 +398,7 @@ class Context:
         """Metadata only in a unified cache."""
         _seq_cp(self._memory, source, target, -1, -1)
 
-    @property
+    @cached_property
     def retained_states(self) -> int:
         """Recurrent states kept for rollback (n_rs_seq), 0 where the architecture keeps none."""
         return int(L.llama_n_rs_seq(self.handle))
