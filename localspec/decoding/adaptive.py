@@ -33,10 +33,10 @@ Hopeful, but lightly: a hope that fails costs a step or two and is gone, a fear 
 test. At a greater depth the estimate for the position before it counts so: a depth that was never
 reached is expected to go on like the last one that was. And so much a mean still counts after a
 long time without a draft, so that a few good probes outweigh it."""
-PROBE_SHARE = 0.02
+PROBE_SHARE = 0.015
 """Of the tokens emitted while drafting does not pay, the share that probes may cost. Where waking
 the drafter alone costs more for every token than that, there are no further probes."""
-PROBE_START, PROBE_MOST = 0.5, 2.0
+PROBE_START, PROBE_MOST = 1.0, 2.0
 """Tokens that probes may cost at the start of a run, when knowing is worth most, and the most that
 can be saved up for them, or a long text would end in a row of them."""
 LEVEL_WINDOW, ENTRY_WINDOW = 64, 32
