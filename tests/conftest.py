@@ -89,3 +89,12 @@ def demo_draft() -> Path:
     if not path.is_file():
         pytest.fail(f"the demo draft is missing: {path} belongs to the checkout")
     return path
+
+
+@pytest.fixture(scope="session")
+def demo_hybrid() -> Path:
+    """A trained hybrid (recurrent and attention layers) with an MTP layer, in assets/demo."""
+    path = Path(__file__).parents[1] / "assets" / "demo" / "tinyqwen35-mtp-q4_0.gguf"
+    if not path.is_file():
+        pytest.fail(f"the demo hybrid is missing: {path} belongs to the checkout")
+    return path

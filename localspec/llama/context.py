@@ -385,7 +385,7 @@ class Context:
                 return False
             if back > 0:
                 self._undoable = 0
-        if self._window:
+        elif self._window:
             first = int(L.llama_memory_seq_pos_min(self._memory, sequence))
             if first > max(0, position - self._window + 1):
                 return False

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from llama.conftest import MakeContext
 from numpy.typing import NDArray
-from tiny_models import tiny_llama
+from tiny_models import tiny_gemma4, tiny_llama
 
-from localspec.errors import EngineFailed, UsageError
+from localspec.errors import DrafterError, EngineFailed, UsageError
 from localspec.llama import Context, DecodeAborted, log_capture
 from localspec.llama.context import AbortFlag, Batch
 from localspec.llama.library import L
@@ -247,6 +247,154 @@ def test_a_recurrent_memory_says_that_it_cannot(
     decode(context, TEXT)
     assert not context.truncate(6)
     assert context.truncate(len(TEXT)), "there is nothing to take back"
+
+
+# What llama.cpp says "yes" to, and then computes something else (ENGINE_NOTES section 2). Each test
+# shows first that it still does: where it no longer does, the guard can go.
+
+
+def native_truncate(context: Context, position: int) -> bool:
+    return bool(L.llama_memory_seq_rm(L.llama_get_memory(context.handle), 0, position, -1))
+
+
+@pytest.mark.parametrize("decoded", [1, 2, 3, 5, 7])
+def test_a_recurrent_memory_gives_back_no_more_than_the_last_decode(
+    make_context: MakeContext, demo_hybrid: Path, decoded: int
+) -> None:
+    """Of a decode of n tokens n - 1 can be taken back, if so many states are kept (4 here)."""
+    tokens = [100 + 37 * i for i in range(10 + decoded)]
+
+    def after(position: int) -> NDArray[np.float32]:
+        fresh = make_context(demo_hybrid)
+        decode(fresh, tokens[:position])
+        return decode(fresh, [7, 8], position)
+
+    def filled() -> Context:
+        context = make_context(demo_hybrid, recurrent_snapshots=4)
+        decode(context, tokens[:10])
+        decode(context, tokens[10:], 10)
+        return context
+
+    can = min(4, decoded - 1)
+    for back in range(1, 7):
+        context, position = filled(), 10 + decoded - back
+        assert context.truncate(position) == (back <= can)
+        if back <= can:
+            np.testing.assert_array_equal(decode(context, [7, 8], position), after(position))
+            continue
+        assert context.last_position() == 9 + decoded, "a refusal changes nothing"
+        if native_truncate(context, position):
+            wrong = np.abs(decode(context, [7, 8], position) - after(position)).max()
+            assert wrong > 0.5
+        else:
+            assert back > 4
+
+
+def test_a_recurrent_memory_goes_back_once_a_decode(
+    make_context: MakeContext, demo_hybrid: Path
+) -> None:
+    context = make_context(demo_hybrid, recurrent_snapshots=4)
+    decode(context, TEXT)
+    assert context.truncate(8)
+    assert not context.truncate(7)
+    assert context.truncate(8), "there is nothing to take back"
+    decode(context, TEXT[:3], 8)
+    assert context.truncate(9)
+
+
+def test_an_aborted_decode_cannot_be_taken_back_in_part(
+    make_context: MakeContext, demo_hybrid: Path
+) -> None:
+    abort = AbortFlag()
+    context = make_context(demo_hybrid, abort, recurrent_snapshots=4)
+    decode(context, TEXT)
+    abort.set()
+    with pytest.raises(DecodeAborted):
+        decode(context, TEXT, len(TEXT))
+    assert not context.truncate(len(TEXT) - 1)
+
+
+WINDOW = 16
+
+
+@pytest.fixture(scope="module")
+def tiny_window(models: Path) -> Path:
+    return tiny_gemma4(models / "window.gguf", window=WINDOW, n_ctx=1024)
+
+
+def test_a_window_is_kept_in_full_unless_told(make_context: MakeContext, tiny_window: Path) -> None:
+    long = [4 + (i * i * 7 + i // 3) % 8 for i in range(600)]
+    full = fill(make_context(tiny_window, n_ctx=1024), long)
+    assert full.truncate(300)
+    same = fill(make_context(tiny_window, n_ctx=1024), long[:300])
+    row, expected = decode(full, [7], 300), decode(same, [7], 300)
+    assert np.abs(row - expected).max() < 0.05, "other batch shapes, no more"
+
+
+def test_a_sliding_window_goes_back_only_to_where_it_is_whole(
+    make_context: MakeContext, tiny_window: Path
+) -> None:
+    long = [4 + (i * i * 7 + i // 3) % 8 for i in range(600)]
+
+    def filled() -> Context:
+        return fill(make_context(tiny_window, n_ctx=1024, swa_full=False), long)
+
+    def after(position: int) -> NDArray[np.float32]:
+        fresh = fill(make_context(tiny_window, n_ctx=1024), long[:position])
+        return decode(fresh, [7], position)
+
+    context = filled()
+    first = int(L.llama_memory_seq_pos_min(L.llama_get_memory(context.handle), 0))
+    assert first > WINDOW, "positions were overwritten"
+    whole = first + WINDOW - 1  # the token there looks back to the first position that is left
+    assert not context.truncate(whole - 1)
+    assert context.last_position() == len(long) - 1, "a refusal changes nothing"
+    assert context.truncate(whole)
+    assert np.abs(decode(context, [7], whole) - after(whole)).max() < 0.05
+    context = filled()
+    assert native_truncate(context, whole - WINDOW)
+    assert np.abs(decode(context, [7], whole - WINDOW) - after(whole - WINDOW)).max() > 0.2
+
+
+def test_a_sliding_window_never_stands_in_the_way_of_a_rejected_draft(
+    make_context: MakeContext, tiny_window: Path
+) -> None:
+    context = make_context(tiny_window, n_ctx=1024, swa_full=False, outputs=9)
+    position = 0
+    for step in range(100):
+        decode(context, [4 + (step + i) % 8 for i in range(9)], position)
+        position += 1 + step % 9
+        assert context.truncate(position)
+
+
+def fill(context: Context, tokens: Sequence[int]) -> Context:
+    for start in range(0, len(tokens), context.n_batch):
+        decode(context, tokens[start : start + context.n_batch], start)
+    return context
+
+
+def test_an_architecture_without_layer_taps_is_refused(
+    make_context: MakeContext, tiny_mamba: Path, tiny_target: Path
+) -> None:
+    """llama.cpp aborts the process at the next decode."""
+    with pytest.raises(DrafterError, match="no hidden states of layer 0 of mamba.gguf .mamba, 2"):
+        make_context(tiny_mamba).tap_layer(0)
+    context = make_context(tiny_target)
+    for outside in (-1, 2):
+        with pytest.raises(DrafterError, match=f"layer {outside} of target.gguf"):
+            context.tap_layer(outside)
+    context.tap_layer(1)
+    decode(context, TEXT)
+    assert np.isfinite(context.layer_rows(1, len(TEXT))).all()
+
+
+def test_mtp_layers_that_were_not_loaded_make_no_context(
+    make_context: MakeContext, demo_hybrid: Path, tiny_target: Path
+) -> None:
+    """llama.cpp aborts the process where the file has them and they were not loaded."""
+    for path in (demo_hybrid, tiny_target):
+        with pytest.raises(DrafterError, match=f"{path.name} was loaded without MTP layers"):
+            make_context(path, mtp=True)
 
 
 @pytest.mark.parametrize("name", ["tiny_target", "tiny_mamba"])

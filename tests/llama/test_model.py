@@ -10,7 +10,6 @@ import pytest
 from llama.conftest import MakeContext
 from tiny_models import CHATML, tiny_llama
 
-from localspec import resources
 from localspec.errors import ModelFileError, UsageError
 from localspec.gguf_header import check_model_file
 from localspec.llama import Context, Model, ModelParams, build_info
@@ -66,21 +65,21 @@ def next_logits(context: Context) -> np.ndarray:
 
 
 def test_a_model_whose_mtp_layers_were_dropped_loads_without_them(
-    make_context: MakeContext, tmp_path: Path
+    make_context: MakeContext, demo_hybrid: Path, tmp_path: Path
 ) -> None:
     """Its keys still claim them; llama.cpp alone refuses it: a tensor is not found."""
-    whole = resources.asset("demo/tinyqwen35-mtp-q4_0.gguf")
-    stripped = copy_without(whole, tmp_path / "stripped.gguf", "blk.8.")
+    stripped = copy_without(demo_hybrid, tmp_path / "stripped.gguf", "blk.8.")
     assert check_model_file(stripped).mtp_layers == 0
-    context, as_it_was = make_context(stripped), make_context(whole)
+    context, as_it_was = make_context(stripped), make_context(demo_hybrid)
     assert (context.model.layers, context.model.mtp_layers) == (8, 0)
     assert (as_it_was.model.layers, as_it_was.model.mtp_layers) == (8, 1)
     np.testing.assert_array_equal(next_logits(context), next_logits(as_it_was))
 
 
-def test_mtp_layers_of_which_a_part_is_missing_are_refused(tmp_path: Path) -> None:
-    whole = resources.asset("demo/tinyqwen35-mtp-q4_0.gguf")
-    half = copy_without(whole, tmp_path / "half.gguf", ".nextn.")
+def test_mtp_layers_of_which_a_part_is_missing_are_refused(
+    demo_hybrid: Path, tmp_path: Path
+) -> None:
+    half = copy_without(demo_hybrid, tmp_path / "half.gguf", ".nextn.")
     with pytest.raises(ModelFileError, match="1 MTP layer, of which tensors are missing"):
         check_model_file(half)
     with pytest.raises(ModelFileError, match="blk.8.nextn.eh_proj.weight' not found"):
