@@ -204,6 +204,11 @@ class Model:
         return bool(L.llama_model_rope_type(self.handle) == L.LLAMA_ROPE_TYPE_MROPE)
 
     @cached_property
+    def sliding_window(self) -> int:
+        """Positions that layers with a sliding window look back; 0 where no layer has one."""
+        return int(L.llama_model_n_swa(self.handle))
+
+    @cached_property
     def n_ctx_train(self) -> int:
         return int(L.llama_model_n_ctx_train(self.handle))
 
