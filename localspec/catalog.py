@@ -11,7 +11,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -21,12 +21,13 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from localspec import resources
+from localspec.architectures import MTP_CHAINED
 from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.pairing import check_pairing
 from localspec.records import DrafterSettings
 
-METHODS = ("none", "ngram", "draft-model", "eagle3", "dflash", "dspark")
+METHODS = ("none", "ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark")
 """The drafter families that are built."""
 METHODS_WITH_FILE = ("draft-model", "eagle3", "dflash", "dspark")
 """Those that need a GGUF of their own; the MTP layers of ``mtp`` may stand in the target's."""
@@ -43,7 +44,8 @@ draft pass and a verified row all the same."""
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """A drafter that goes with a target. ``n_max`` and ``p_min`` are what its makers recommend."""
+    """A drafter that goes with a target. ``n_max`` and ``p_min`` are what its makers recommend;
+    ``limit`` is the most tokens that it can draft a step, where it has such a limit."""
 
     name: str
     method: str
@@ -52,6 +54,7 @@ class DrafterSpec:
     p_min: float | None = None
     note: str = ""
     recommended: bool = False
+    limit: int | None = None
 
     def settings(
         self,
@@ -64,13 +67,14 @@ class DrafterSpec:
         """How it is run: as asked, else as recommended, else by the defaults of its kind."""
         if self.method == "none":
             return DrafterSettings()
-        default_n = NGRAM_LENGTH if self.method == "ngram" else DRAFT_LENGTH
-        default_p = P_MIN if self.path else 0.0
+        computes = self.method != "ngram"
+        default_n = DRAFT_LENGTH if computes else NGRAM_LENGTH
+        default_p = P_MIN if computes else 0.0
         return DrafterSettings(
             method=self.method,
             name=self.name,
             path=str(self.path) if self.path else None,
-            n_max=n_max or self.n_max or default_n,
+            n_max=n_max or self.n_max or min(default_n, self.limit or default_n),
             p_min=next(p for p in (p_min, self.p_min, default_p) if p is not None),
             sampled=sampled and self.method == "draft-model" and not tree,
             tree=tree,
@@ -145,7 +149,7 @@ class Sampling(_Table):
 
 
 class DrafterEntry(_Table):
-    method: Literal["ngram", "draft-model", "eagle3", "dflash", "dspark"]
+    method: Literal["ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark"]
     source: Source | None = None
     n_max: int | None = Field(default=None, ge=1, le=512)
     p_min: float | None = Field(default=None, ge=0, le=1)
@@ -154,9 +158,10 @@ class DrafterEntry(_Table):
 
     @model_validator(mode="after")
     def _file_where_needed(self) -> DrafterEntry:
-        if (self.source is None) != (self.method == "ngram"):
-            needs = "has no source" if self.method == "ngram" else "needs a source"
-            raise ValueError(f"the method {self.method} {needs}")
+        if self.source is not None and self.method == "ngram":
+            raise ValueError("the method ngram has no source")
+        if self.source is None and self.method in METHODS_WITH_FILE:
+            raise ValueError(f"the method {self.method} needs a source")
         return self
 
 
@@ -311,7 +316,7 @@ class Catalogue:
             name=name,
             path=header.path,
             title=entry.title,
-            drafters=self.drafters(name),
+            drafters=_with_own_mtp(self.drafters(name), header),
             sampling=entry.sampling.model_dump(exclude_none=True),
             thinking=entry.thinking,
             system=entry.system,
@@ -399,7 +404,12 @@ def resolve_target(model: str) -> Target:
             )
     header = check_model_file(model)
     _refuse_drafter(header)
-    return Target(name=header.path.stem, path=header.path, title=header.name)
+    return Target(
+        name=header.path.stem,
+        path=header.path,
+        title=header.name,
+        drafters=_with_own_mtp((NGRAM,), header),
+    )
 
 
 def resolve_drafters(target: Target, names: Sequence[str]) -> tuple[DrafterSpec, ...]:
@@ -433,6 +443,8 @@ class _Match:
         """The drafter, its file looked at."""
         if drafter.path is not None:
             check_pairing(self.header, check_model_file(drafter.path), drafter.method)
+        elif drafter.method == "mtp" and not self.header.runs_mtp:
+            raise _no_mtp(self.target)
         elif drafter.method in METHODS_WITH_FILE:
             raise ModelFileError(
                 f"The file of drafter {drafter.name} is not here.", "See `localspec models list`."
@@ -450,7 +462,12 @@ class _Match:
             )
         # the target's own MTP layers need no second copy of the file
         own = method == "mtp" and header.path.samefile(self.target.path)
-        return DrafterSpec(name or header.path.stem, method, None if own else header.path)
+        return DrafterSpec(
+            name or header.path.stem,
+            method,
+            None if own else header.path,
+            limit=_heads(header) if method == "mtp" else None,
+        )
 
 
 def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
@@ -475,6 +492,8 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
         return (match.from_file(catalogue.locate(name), name),)
     if Path(name).exists():
         return (match.from_file(name),)
+    if name == "mtp":
+        raise _no_mtp(target)
     if name in METHODS_WITH_FILE:
         raise UsageError(
             f"The catalogue has no drafter of the method {name} for {target.name}.",
@@ -485,6 +504,40 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
         f"{target.name} has no drafter called {name!r}.",
         _nearest(name, words)
         + f"It has {', '.join(own)}; none, auto, all and the path of a GGUF work too.",
+    )
+
+
+def _with_own_mtp(drafters: tuple[DrafterSpec, ...], header: GGUFHeader) -> tuple[DrafterSpec, ...]:
+    """The same drafters, and first among them the MTP layers that the model's file itself has."""
+    if not header.runs_mtp:
+        return drafters
+    limit = _heads(header)
+    own = [d for d in drafters if d.method == "mtp" and d.path is None]
+    if own:
+        return tuple(replace(d, limit=limit) if d in own else d for d in drafters)
+    return (
+        DrafterSpec(
+            "mtp",
+            "mtp",
+            note="the model's own MTP path",
+            recommended=not any(d.recommended for d in drafters),
+            limit=limit,
+        ),
+        *drafters,
+    )
+
+
+def _heads(header: GGUFHeader) -> int | None:
+    """Several MTP layers are heads for one token each; a single one goes on over its own states."""
+    several = header.mtp_layers > 1 and header.arch in MTP_CHAINED
+    return header.mtp_layers if several else None
+
+
+def _no_mtp(target: Target) -> DrafterError:
+    return DrafterError(
+        f"{target.path.name} has no MTP layers that llama.cpp can run.",
+        "Get the file of this model that has them (published as MTP-GGUF, or as a file mtp-... to "
+        "be given with --drafter), or choose another drafter.",
     )
 
 

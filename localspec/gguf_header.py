@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from localspec.architectures import KNOWN, MTP, RESPELLED
+from localspec.architectures import KNOWN, MTP, MTP_CHAINED, RESPELLED
 from localspec.errors import ModelFileError
 
 # Architectures that draft for a target and cannot write text alone, by the field's name for them.
@@ -198,6 +198,12 @@ class GGUFHeader:
             return claimed
         there = sum(t.name.endswith(".nextn.eh_proj.weight") for t in self.tensors)
         return claimed if there >= claimed else 0
+
+    @property
+    def runs_mtp(self) -> bool:
+        """Whether llama.cpp runs the MTP layers of this file."""
+        several = self.mtp_layers > 1 and self.arch not in MTP_CHAINED
+        return self.mtp_layers > 0 and self.arch in MTP and not several
 
     @property
     def mtp_dropped(self) -> bool:

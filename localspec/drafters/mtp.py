@@ -25,17 +25,17 @@ import numpy as np
 
 from localspec.architectures import MTP, MTP_CHAINED, MTP_OUTPUT_ROWS
 from localspec.drafters.base import Draft, Needs, Sampling, top_probability
+from localspec.drafters.features import check_reader
 from localspec.errors import DrafterError, EngineFailed
-from localspec.llama import Context, DecodeAborted, Model, Rows
+from localspec.llama import Context, DecodeAborted, Rows
 from localspec.llama.context import Batch
-from localspec.llama.vocab import check_drafter_vocab
 from localspec.records import DrafterSettings
 
 if TYPE_CHECKING:
     from localspec.drafters.build import Resources
 
-ASSISTANTS = {"gemma4-assistant": "gemma4"}
-"""Architectures that share their target's memory, and the only one that each can share."""
+ASSISTANTS = frozenset({"gemma4-assistant"})
+"""Architectures that share their target's memory."""
 
 
 def mtp_needs(settings: DrafterSettings, resources: Resources) -> Needs:
@@ -43,17 +43,15 @@ def mtp_needs(settings: DrafterSettings, resources: Resources) -> Needs:
     target, own = resources.target, resources.drafter
     head, n_max = own or target, settings.n_max
     if own is not None:
-        _check_pair(target, own)
-    elif not _has_mtp(target):
+        check_reader(target, own, "mtp")
+    if not (head.params.load_mtp and head.mtp_layers):
         raise DrafterError(
-            f"{target.path.name} has no MTP layers.",
+            f"{head.path.name} has no MTP layers.",
             "Get the file of this model that has them (published as MTP-GGUF, or as a file mtp-... "
             "to be given with --drafter), or choose another drafter.",
         )
-    if head.arch in ASSISTANTS:
-        return Needs(outputs=n_max + 1, rollback=True, hidden=True)
-    heads = head.mtp_layers
-    if head.arch not in MTP or (heads > 1 and head.arch not in MTP_CHAINED):
+    heads = 1 if head.arch in ASSISTANTS else head.mtp_layers
+    if head.arch not in MTP | ASSISTANTS or (heads > 1 and head.arch not in MTP_CHAINED):
         raise DrafterError(
             f"llama.cpp does not run the {heads} MTP layer{'s' * (heads > 1)} of a {head.arch} "
             f"model ({head.path.name}).",
@@ -76,43 +74,6 @@ def build_mtp(settings: DrafterSettings, resources: Resources, needs: Needs) -> 
         n_max=settings.n_max,
         p_min=settings.p_min,
     )
-
-
-def _has_mtp(model: Model) -> bool:
-    return model.params.load_mtp and model.mtp_layers > 0
-
-
-def _check_pair(target: Model, own: Model) -> None:
-    """Raise DrafterError unless the MTP layers of ``own`` were made for the likes of ``target``."""
-
-    def refuse(what: str) -> DrafterError:
-        return DrafterError(
-            f"{own.path.name} ({own.arch}) cannot draft for {target.path.name} ({target.arch}): "
-            f"{what}.",
-            "MTP layers fit only the model that they were trained with; get those of this model.",
-        )
-
-    wanted = ASSISTANTS.get(own.arch, own.arch)
-    if target.arch != wanted:
-        raise refuse(f"it is made for a {wanted} model")
-    if not _has_mtp(own):
-        raise refuse("it has no MTP layers")
-    if own.n_embd_out != target.n_embd_out:
-        raise refuse(
-            f"it reads hidden states of {own.n_embd_out} numbers, the target's have "
-            f"{target.n_embd_out}"
-        )
-    if own.arch not in ASSISTANTS and own.layers != target.layers:
-        raise refuse(
-            f"it belongs to a model of {own.layers} layers, the target has {target.layers}"
-        )
-    if own.arch in ASSISTANTS:
-        for key in ("key_length", "key_length_swa", "sliding_window"):
-            theirs = target.meta(f"{target.arch}.attention.{key}")
-            ours = own.meta(f"{own.arch}.attention.{key}")
-            if ours != theirs:
-                raise refuse(f"its attention.{key} is {ours}, the target's {theirs}")
-    check_drafter_vocab(target.vocab, own.vocab)
 
 
 class MtpDrafter:

@@ -43,6 +43,11 @@ def test_a_draft_model_is_swept_and_ngram_is_not(draft):
     assert [n for name, n, _ in found if name == "ngram"] == [8]
 
 
+def test_a_sweep_stays_within_what_a_drafter_can_draft():
+    heads = DrafterSpec("mtp", "mtp", limit=4)
+    assert [c.drafter.n_max for c in make_candidates([heads])] == [0, 3, 4]
+
+
 def test_quick_takes_the_recommended_length_only(draft):
     assert names(make_candidates([draft, NGRAM], quick=True))[1:] == [
         ("small", 2, 0.0),
