@@ -13,6 +13,10 @@ from typing import Literal, NamedTuple
 
 StopReason = Literal["eog", "length", "stop", "context", "cancelled"]
 FlashAttention = Literal["auto", "on", "off"]
+
+SUSPECT_STEPS, SUSPECT_RATE = 50, 0.05
+FULL_KV_TYPES = ("f16", "f32", "bf16")
+"""A drafter's cache of any other type can cost most of the acceptance (llama.cpp #25725)."""
 DraftLength = int | Literal["auto"]
 """The most tokens drafted a step; "auto": chosen anew for each step."""
 
@@ -180,6 +184,12 @@ class Counts:
             self.beta_positions + other.beta_positions,
             add(self.lengths, other.lengths),
         )
+
+    @property
+    def hardly_accepted(self) -> bool:
+        """Something must be wrong with the drafter: under 5 % accepted in 50 steps or more."""
+        enough = self.steps_with_draft >= SUSPECT_STEPS and self.drafted > 0
+        return enough and self.accepted < SUSPECT_RATE * self.drafted
 
     @property
     def accept_length(self) -> float | None:

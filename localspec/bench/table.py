@@ -15,11 +15,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from localspec.records import Counts
+
 Json = dict[str, Any]
 NA = "n/a"
-HARDLY_ACCEPTED = 0.05
-MANY_DRAFTED = 200
-"""An acceptance rate under the first is suspect once so many tokens were drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +306,11 @@ def notes(result: Json) -> list[str]:
                 f"{name(c)}: the speedup shown was measured again, on runs not used to choose it "
                 f"(when chosen: {speedup(c['chosen_at'])})."
             )
-        rate, drafted = c["acceptance_rate"], c["counts"]["drafted"]
-        if drafted >= MANY_DRAFTED and rate < HARDLY_ACCEPTED:
+        if c["method"] != "ngram" and _counts(c).hardly_accepted:
             lines.append(
-                f"{name(c)}: only {rate:.1%} of {drafted} drafted tokens were accepted: is it made "
-                "for this target? A quantised --draft-kv-type can do this too."
+                f"{name(c)}: only {c['acceptance_rate']:.1%} of {c['counts']['drafted']} drafted "
+                "tokens were accepted: is it made for this target? A quantised --draft-kv-type can "
+                "do this too."
             )
         ties = [d for d in c["divergences"] if d["class"] == "near tie"]
         if ties:
@@ -338,6 +337,11 @@ def notes(result: Json) -> list[str]:
         )
     lines += [f"{s['workload']}/{s['prompt']} {s['reason']}." for s in result["skipped"]]
     return lines
+
+
+def _counts(candidate: Json) -> Counts:
+    names = ("steps_with_draft", "drafted", "accepted")
+    return Counts(**{name: candidate["counts"][name] for name in names})
 
 
 def conclusions(result: Json) -> list[str]:

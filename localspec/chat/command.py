@@ -68,6 +68,7 @@ def run(options: ChatOptions, prompt: str) -> int:
             answer = session.complete(prompt)
             screen.notices(session)
             stopped = screen.exact(answer)
+            screen.notices(session)
             screen.statistics(answer.result)
             return INTERRUPTED if stopped else 0
     except KeyboardInterrupt:

@@ -28,6 +28,8 @@ from localspec.errors import (
 )
 from localspec.machine import default_threads
 from localspec.records import (
+    FULL_KV_TYPES,
+    SUSPECT_RATE,
     ChatOptions,
     ContextSettings,
     Counts,
@@ -99,6 +101,7 @@ class ChatSession:
         self.target = resolve_target(options.model)
         self.drafter = self._choose_drafter(options.drafter)
         self.totals = Totals()
+        self._counts: dict[DrafterSettings, Counts] = {}
         self.last: Generation | None = None
         self.last_seed: int | None = None
         self.settings: dict[str, str | int | float | bool] = {}
@@ -369,6 +372,7 @@ class ChatSession:
         run = answer.stream.result
         self.last = run
         self.totals = self.totals.add(run)
+        self._suspect(run.counts)
         if answer.undo is None:
             return
         if run.text:
@@ -380,6 +384,23 @@ class ChatSession:
         else:
             why = "The model gave an empty answer"
         self._notices.append(f"{why}; the conversation is as before the question.")
+
+    def _suspect(self, counts: Counts) -> None:
+        """Say once of a drafter that its drafts are hardly ever right."""
+        drafter = self.drafter
+        so_far = self._counts.get(drafter, Counts()) + counts
+        self._counts[drafter] = so_far
+        if so_far.hardly_accepted and drafter.method != "ngram":
+            kv_type = self.options.engine.draft_kv_type
+            self._tell_once(
+                f"{drafter.name}: hardly any of its drafted tokens are accepted (under "
+                f"{SUSPECT_RATE:.0%}). "
+                + (
+                    "Is it made for this model?"
+                    if kv_type in FULL_KV_TYPES
+                    else f"Its {kv_type} cache may be why: try --draft-kv-type f16."
+                )
+            )
 
     def _broke(self, answer: Answer, error: LocalspecError) -> None:
         self._forget_if_dead(error)

@@ -30,7 +30,7 @@ from localspec.errors import EngineFailed, LocalspecError, ModelFileError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.llama import Context, ContextParams, Model, ModelParams, build_info, log_capture
 from localspec.llama.context import AbortFlag
-from localspec.records import ContextSettings, LoadSettings, Span, Step
+from localspec.records import FULL_KV_TYPES, ContextSettings, LoadSettings, Span, Step
 
 
 def _exit_with_traceback() -> None:
@@ -331,7 +331,7 @@ class Host:
                 f"The context of {s.n_ctx} tokens is longer than the {self.model.n_ctx_train} "
                 "the model was trained on."
             )
-        if drafter_has_cache and s.draft_kv_type not in ("f16", "f32", "bf16"):
+        if drafter_has_cache and s.draft_kv_type not in FULL_KV_TYPES:
             notes.append(
                 f"A {s.draft_kv_type} drafter cache can cost most of the acceptance; f16 is safe."
             )

@@ -234,10 +234,17 @@ def test_doubtful_rows_are_named_under_the_table(made, people, prompts):
 
 
 def test_a_drafter_that_is_hardly_ever_right_is_suspected(made, people, prompts):
-    counts = replace(DRAFTED, drafted=144, accepted=3)
-    rows = [made.row(people[2], p, made.generation(counts=counts)) for p in prompts]
-    text = " ".join(shown(make(made, rows, people[:3], prompts), 140).split())
-    assert "small n=3: only 2.1% of 1152 drafted tokens were accepted" in text
+    """In 50 steps or more; ngram drafts cost nothing and may be rarely right."""
+
+    def said(candidate, **changes):
+        counts = replace(DRAFTED, drafted=144, accepted=3, **changes)
+        rows = [made.row(candidate, p, made.generation(counts=counts)) for p in prompts[:2]]
+        return " ".join(shown(make(made, rows, people[:3], prompts[:2]), 140).split())
+
+    suspected = "small n=3: only 2.1% of 288 drafted tokens were accepted"
+    assert suspected in said(people[2], steps_with_draft=25)
+    assert suspected not in said(people[2], steps_with_draft=24)
+    assert "were accepted" not in said(people[1], steps_with_draft=25)
 
 
 def test_markdown_holds_the_table_and_escapes_bars(made, prompts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from localspec.errors import (
     SpeculationRefused,
     UsageError,
 )
-from localspec.records import ChatOptions, DrafterSettings, EngineOptions
+from localspec.records import ChatOptions, Counts, DrafterSettings, EngineOptions, Generation
 from tests.chat.scripted import END, ScriptedEngine, model_info, odd, said, tokenize
 
 DRAFT = DrafterSpec("small", "draft-model", Path("/models/small.gguf"), n_max=3, recommended=True)
@@ -132,6 +133,48 @@ def test_chatml_on_a_vocabulary_without_it_stops_at_its_end_text() -> None:
         finish_notices = chat.take_notices()
     assert engine.stops == [("END", "<|im_end|>")]
     assert finish_notices == []
+
+
+def hardly(steps: int, accepted: int = 1) -> Generation:
+    counts = Counts(steps, steps, steps, steps, 3 * steps, accepted)
+    return replace(said("a"), counts=counts)
+
+
+def suspicions(chat: ChatSession) -> list[str]:
+    return [notice for notice in chat.take_notices() if "accepted" in notice]
+
+
+def test_a_drafter_that_is_hardly_ever_right_is_named_once() -> None:
+    """After 50 steps with drafts, over several answers."""
+    engine = ScriptedEngine(hardly(30), hardly(19), hardly(1), hardly(50))
+    with session(engine) as chat:
+        for question in ("1", "2"):
+            finish(chat.ask(question))
+            assert suspicions(chat) == []
+        finish(chat.ask("3"))
+        (notice,) = suspicions(chat)
+        assert notice.startswith("small: hardly any of its drafted tokens are accepted")
+        assert "made for this model?" in notice
+        finish(chat.ask("4"))
+        assert suspicions(chat) == []
+
+
+def test_a_quantised_drafter_cache_is_what_is_suspected_first() -> None:
+    options = EngineOptions(draft_kv_type="q8_0")
+    with session(ScriptedEngine(hardly(50)), engine=options) as chat:
+        finish(chat.ask("1"))
+        (notice,) = suspicions(chat)
+    assert "Its q8_0 cache may be why: try --draft-kv-type f16." in notice
+
+
+def test_no_drafter_is_suspected_without_reason() -> None:
+    engine = ScriptedEngine(hardly(50, accepted=8), hardly(49), hardly(50))
+    with session(engine) as chat:
+        finish(chat.ask("5.3 % are accepted"))
+        chat.use_drafter("ngram")
+        finish(chat.ask("another drafter starts anew, and too few steps"))
+        finish(chat.ask("repetitions may be rare: that is no fault of ngram's"))
+        assert suspicions(chat) == []
 
 
 def test_the_same_notice_is_given_once() -> None:

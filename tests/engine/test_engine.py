@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_open_answers_with_the_settings_in_effect(engine: Engine, tiny_draft: Pa
         assert settings[f"{side}threads"] == settings[f"{side}threads_batch"] == 1
     assert any("longer than the 256" in note for note in opened.notes)
     engine.close_session("o")
+
+
+def test_a_quantised_drafter_cache_is_warned_of_before(engine: Engine, models: Path) -> None:
+    drafter = tiny_llama(models / "one-head-draft.gguf", n_head=1)  # rows of one q8_0 block
+    for kv_type, warned in (("q8_0", True), ("f16", False), ("f32", False)):
+        settings = replace(context(), draft_kv_type=kv_type)
+        notes = engine.open("q", draft_model(drafter), settings).notes
+        assert any(f"{kv_type} drafter cache" in note for note in notes) == warned
+    notes = engine.open("q", PLAIN, replace(context(), draft_kv_type="q8_0")).notes
+    assert notes == ()
+    engine.close_session("q")
 
 
 def test_a_baseline_does_not_pay_for_speculation(engine: Engine) -> None:
