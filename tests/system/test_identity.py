@@ -91,12 +91,12 @@ FILES = {
     [
         ("ngram", 128, 1),
         ("draft-model", 128, 1),
-        ("eagle3", 64, 1),
-        ("dflash", 64, 1),
-        ("dspark", 64, 1),
-        ("draft-model tree", 48, 4),
-        ("eagle3 tree", 48, 4),
-        ("dflash tree", 48, 4),
+        ("eagle3", 48, 2),
+        ("dflash", 48, 2),
+        ("dspark", 48, 4),
+        ("draft-model tree", 32, 6),
+        ("eagle3 tree", 32, 6),
+        ("dflash tree", 32, 6),
     ],
 )
 def test_the_text_is_the_baselines_very_text(
@@ -108,7 +108,7 @@ def test_the_text_is_the_baselines_very_text(
     prompts: Prompts,
     plain: tuple[SamplerSettings, dict[str, Generation]],
 ) -> None:
-    """``every``: of the prompts every one, or every fourth where drafts are slow."""
+    """``every``: of the prompts every one, or fewer where drafts are slow."""
     sampler, expected = plain
     chosen = settings(name)
     engine.open(name, chosen, context)
@@ -129,5 +129,5 @@ def test_the_text_is_the_baselines_very_text(
         found = engine.replay(name, PLAIN, ids, fast, index, sampler)
         assert found.verdict == "near tie", (key, index, found)
         assert len(ids) + index >= bit_equal_up_to, (key, index, "rows are bit-equal here")
-    assert accepted > 25  # the runs did speculate
+    assert accepted > 15  # the runs did speculate
     engine.close_session(name)
