@@ -9,10 +9,12 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tiny_models import byte_vocabulary, tiny_recurrent
 
 from localspec.bench.command import bench
 from localspec.errors import (
     ContextTooSmall,
+    DrafterError,
     LocalspecError,
     ModelFileError,
     UsageError,
@@ -51,6 +53,7 @@ def read(options):
 def test_the_demo_model_end_to_end(workload, tmp_path, capsys):
     options = BenchOptions(
         model="demo", workloads=(workload,), n_max=(3,), max_tokens=12, strict=True,
+        drafters=("draft-model", "ngram"),
         json=str(tmp_path / "r.json"), csv=str(tmp_path / "r.csv"),
         markdown=str(tmp_path / "r.md"), engine=EngineOptions(threads=1),
     )  # fmt: skip
@@ -102,13 +105,22 @@ def test_a_single_prompt_is_run_often_enough_for_an_interval(options, capsys):
     assert candidate["verdict"] is None
 
 
-def test_a_drafter_of_another_vocabulary_is_refused_and_the_rest_is_measured(
-    options, tiny_stranger, capsys
+def test_a_drafter_of_another_vocabulary_is_refused_before_anything_is_loaded(
+    options, tiny_stranger
 ):
-    assert bench(replace(options, drafters=(str(tiny_stranger), "ngram"))) == 1
+    with pytest.raises(DrafterError, match="12 tokens against 300"):
+        bench(replace(options, drafters=(str(tiny_stranger), "ngram")))
+
+
+def test_a_drafter_that_the_engine_refuses_costs_its_row_and_the_rest_is_measured(
+    options, tmp_path, capsys
+):
+    """A recurrent draft model has the right header and vocabulary, and cannot be rolled back."""
+    path = tiny_recurrent(tmp_path / "recurrent.gguf", tokens=byte_vocabulary(300))
+    assert bench(replace(options, drafters=(str(path), "ngram"))) == 1
     states = {c["drafter"]: c for c in read(options)["candidates"]}
-    assert states[tiny_stranger.stem]["status"] == "refused"
-    assert states[tiny_stranger.stem]["reason"]
+    assert states["recurrent"]["status"] == "refused"
+    assert "recurrent state" in states["recurrent"]["reason"]
     assert states["ngram"]["status"] == "ok"
     assert states["ngram"]["runs"] == 3
     assert "refused" in capsys.readouterr().out
