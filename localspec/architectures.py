@@ -59,9 +59,11 @@ MTP_OUTPUT_ROWS = frozenset(
 """Their MTP graphs keep the hidden states of output rows only. The others keep every token's; a tap
 of output rows then gives the *first* rows of the batch, whichever rows are outputs."""
 
-HIDDEN = MTP | frozenset({"gemma4", "glm5-next", "gpt-oss", "nemotron_h"})
-"""Their graphs mark the last hidden state (t_h_nextn); on any other target a tap of it gives
-whatever lies in the buffer, without an error."""
+HIDDEN = MTP | frozenset(
+    "dflash eagle3 gemma4 gemma4-assistant glm5-next gpt-oss nemotron_h".split()
+)
+"""Their graphs mark the last hidden state (t_h_nextn); on any other a tap of it gives whatever lies
+in the buffer, without an error."""
 
 RECURRENT = frozenset(
     "arwkv7 bailingmoe3 deepseek4 falcon-h1 glm5-next granitehybrid jamba kimi-k3 kimi-linear lfm2 "

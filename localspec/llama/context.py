@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.architectures import LAST_TAPPABLE, TAPPABLE
+from localspec.architectures import HIDDEN, LAST_TAPPABLE, TAPPABLE
 from localspec.errors import DrafterError, EngineFailed, UsageError
 from localspec.llama import unstable
 from localspec.llama.library import L, bind, c_bool, c_i32, c_p, log_capture
@@ -235,6 +235,7 @@ class Context:
                 decided = log_capture.last("resolve_fused_ops: Flash Attention ")
             self._flash_attn = "off" if decided.endswith("disabled") else "on"
         self._views: dict[int, Rows] = {}
+        self._hidden_views: dict[tuple[int, int, int], Rows] = {}
         self._logits_address = 0
         # MTP layers are attention layers, also those of a hybrid model
         self._recurrent = not (model.can_roll_back or params.mtp)
@@ -255,6 +256,7 @@ class Context:
     def close(self) -> None:
         if self.handle:
             self._views.clear()
+            self._hidden_views.clear()
             L.llama_free(self.handle)
             self.handle = None
 
@@ -320,7 +322,15 @@ class Context:
         unstable.call("llama_set_embeddings_layer_inp")(self._pointer, layer, True)
 
     def tap_hidden(self, *, outputs_only: bool) -> None:
-        """Keep the last hidden state (MTP layers read it) of every token, or of output rows."""
+        """Keep the last hidden state (MTP layers read it) of every token, or of output rows.
+        Raises DrafterError on an architecture that has none, where llama.cpp would give what
+        lies in its buffer."""
+        if self.model.arch not in HIDDEN:
+            raise DrafterError(
+                f"llama.cpp gives no last hidden state of {self.model.path.name} "
+                f"({self.model.arch}).",
+                "This drafter cannot be used with this target.",
+            )
         unstable.call("llama_set_embeddings_nextn")(self._pointer, True, outputs_only)
 
     def layer_rows(self, layer: int, n: int) -> Rows:
@@ -343,12 +353,16 @@ class Context:
         """Which of several MTP heads the next decode runs (0: the first)."""
         unstable.call("llama_set_nextn_layer_offset")(self._pointer, offset)
 
-    @staticmethod
-    def _floats(address: int | None, n: int, width: int) -> Rows:
+    def _floats(self, address: int | None, n: int, width: int) -> Rows:
         if not address:
             raise EngineFailed("llama.cpp kept no hidden states for the last batch.")
-        array = (ctypes.c_float * (n * width)).from_address(address)
-        rows: Rows = np.ctypeslib.as_array(array).reshape(n, width)
+        key = (address, n, width)
+        rows = self._hidden_views.get(key)
+        if rows is None:
+            if len(self._hidden_views) > 256:  # the buffer has moved, more than once
+                self._hidden_views.clear()
+            array = (ctypes.c_float * (n * width)).from_address(address)
+            rows = self._hidden_views[key] = np.ctypeslib.as_array(array).reshape(n, width)
         return rows
 
     def synchronize(self) -> None:

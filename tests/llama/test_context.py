@@ -373,6 +373,15 @@ def fill(context: Context, tokens: Sequence[int]) -> Context:
     return context
 
 
+def test_an_architecture_without_a_last_hidden_state_is_refused(
+    make_context: MakeContext, tiny_target: Path, demo_hybrid: Path
+) -> None:
+    """llama.cpp would hand out whatever lies in its buffer."""
+    with pytest.raises(DrafterError, match="no last hidden state of target.gguf .llama."):
+        make_context(tiny_target).tap_hidden(outputs_only=False)
+    make_context(demo_hybrid).tap_hidden(outputs_only=False)
+
+
 def test_an_architecture_without_layer_taps_is_refused(
     make_context: MakeContext, tiny_mamba: Path, tiny_target: Path
 ) -> None:
