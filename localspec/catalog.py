@@ -25,7 +25,7 @@ from localspec.architectures import MTP_CHAINED
 from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.pairing import check_pairing
-from localspec.records import DrafterSettings
+from localspec.records import DrafterSettings, DraftLength
 
 METHODS = ("none", "ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark")
 """The drafter families that are built."""
@@ -37,6 +37,8 @@ METHODS_WITH_TREES = ("draft-model", "eagle3", "dflash")
 
 DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
 """Default n_max of drafters that compute their drafts, and of ngram, whose drafts are free."""
+AUTO_LENGTH, AUTO_NGRAM_LENGTH = 8, 16
+"""The most that adaptive lengths choose from, for the same two kinds."""
 P_MIN = 0.3
 """Default of drafters with probabilities: a token that is rather unlikely to be accepted costs a
 draft pass and a verified row all the same."""
@@ -59,7 +61,7 @@ class DrafterSpec:
     def settings(
         self,
         *,
-        n_max: int | None = None,
+        n_max: DraftLength | None = None,
         p_min: float | None = None,
         sampled: bool = False,
         tree: int = 0,
@@ -69,17 +71,24 @@ class DrafterSpec:
             return DrafterSettings()
         computes = self.method != "ngram"
         default_n = DRAFT_LENGTH if computes else NGRAM_LENGTH
+        if n_max == "auto":
+            default_n = AUTO_LENGTH if computes else AUTO_NGRAM_LENGTH
+        asked_n = self.n_max if n_max is None else None if n_max == "auto" else n_max
         default_p = P_MIN if computes else 0.0
         return DrafterSettings(
             method=self.method,
             name=self.name,
             path=str(self.path) if self.path else None,
-            n_max=n_max or self.n_max or min(default_n, self.limit or default_n),
+            n_max=asked_n or min(default_n, self.limit or default_n),
+            auto=n_max == "auto",
             p_min=next(p for p in (p_min, self.p_min, default_p) if p is not None),
-            sampled=sampled and self.method == "draft-model" and not tree,
+            sampled=sampled and self.method.endswith("draft-model") and not tree,
             tree=tree,
         )
 
+
+AFTER_NGRAM = "ngram+"
+"""Before the name of a drafter: the n-gram drafter is tried first."""
 
 NONE = DrafterSpec("none", "none", note="plain decoding, the baseline")
 NGRAM = DrafterSpec("ngram", "ngram", note="needs no file: repeats what the text already holds")
@@ -417,7 +426,8 @@ def resolve_drafters(target: Target, names: Sequence[str]) -> tuple[DrafterSpec,
 
     ``none``, ``ngram``, ``auto`` (the recommended one), ``all`` (every drafter of the target), the
     name of one of the target's drafters or of a catalogue model, or the path of a GGUF, whose
-    family is read from the file. Raises ``UsageError`` for an unknown name, ``DrafterError`` for a
+    family is read from the file; ``ngram+`` before any of these: ngram first, that one behind it.
+    Raises ``UsageError`` for an unknown name, ``DrafterError`` for a
     drafter that does not fit the target or a method that is not built, ``ModelFileError`` for a
     file that is missing or damaged.
     """
@@ -484,6 +494,8 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
         return (match.checked(own[name]),)
     if name == "ngram":
         return (next((d for d in target.drafters if d.method == "ngram"), NGRAM),)
+    if name.startswith(AFTER_NGRAM) and not Path(name).exists():
+        return _after_ngram(match, name.removeprefix(AFTER_NGRAM))
     _refuse_hub(name)
     if _looks_like_path(name):
         return (match.from_file(name),)
@@ -538,6 +550,22 @@ def _no_mtp(target: Target) -> DrafterError:
         f"{target.path.name} has no MTP layers that llama.cpp can run.",
         "Get the file of this model that has them (published as MTP-GGUF, or as a file mtp-... to "
         "be given with --drafter), or choose another drafter.",
+    )
+
+
+def _after_ngram(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
+    """The drafters called ``name``, each behind the n-gram drafter."""
+    behind = [d for d in _drafters_named(match, name) if name != "all" or d.method != "ngram"]
+    if not behind or any(d.method in ("none", "ngram") or "+" in d.method for d in behind):
+        raise UsageError(
+            f"{AFTER_NGRAM}{name} is no pair of drafters.",
+            "Behind ngram goes one drafter of another kind, such as ngram+draft-model.",
+        )
+    return tuple(
+        replace(
+            d, name=AFTER_NGRAM + d.name, method=AFTER_NGRAM + d.method, recommended=False, note=""
+        )
+        for d in behind
     )
 
 

@@ -17,7 +17,7 @@ import typer
 
 from localspec import __version__
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import BenchOptions, ChatOptions, EngineOptions, LoadSettings
+from localspec.records import BenchOptions, ChatOptions, DraftLength, EngineOptions, LoadSettings
 
 LLAMA_CPP_PYTHON = "0.3.36"
 """The one version whose unstable calls are known; pyproject.toml pins the same."""
@@ -79,9 +79,29 @@ LONGEST_DRAFT, LARGEST_TREE = 512, 1024
 HIGHEST_TEMPERATURE = 100.0
 
 
+def _draft_lengths(values: list[str] | None) -> tuple[DraftLength, ...]:
+    """The draft lengths of comma lists: numbers, or auto."""
+    lengths: dict[DraftLength, None] = {}
+    for word in _words(values):
+        lengths |= dict.fromkeys(
+            ("auto",) if word == "auto" else _numbers([word], int, 1, LONGEST_DRAFT)
+        )
+    return tuple(lengths)
+
+
 def _lengths(values: list[str] | None) -> list[str] | None:
-    _numbers(values, int, 1, LONGEST_DRAFT)
+    _draft_lengths(values)
     return values
+
+
+def _length(value: str | None) -> str | None:
+    if value is not None and len(_draft_lengths([value])) != 1:
+        raise typer.BadParameter(f"{value!r} is no single number.")
+    return value
+
+
+def _draft_length(value: str | None) -> DraftLength | None:
+    return None if value is None else _draft_lengths([value])[0]
 
 
 def _tree_sizes(values: list[str] | None) -> list[str] | None:
@@ -400,10 +420,20 @@ Quiet = Annotated[
 ]
 Drafter = Annotated[
     str,
-    typer.Option("--drafter", "-d", help="auto, none, ngram, a drafter of the target, or a GGUF."),
+    typer.Option(
+        "--drafter",
+        "-d",
+        help="auto, none, ngram, a drafter of the target, or a GGUF; ngram+NAME: ngram first, the "
+        "other behind it.",
+    ),
 ]
 NMax = Annotated[
-    int | None, typer.Option(min=1, max=LONGEST_DRAFT, help="The most tokens drafted a step.")
+    str | None,
+    typer.Option(
+        metavar="N|auto",
+        callback=_length,
+        help="The most tokens drafted a step; auto: as many as pay, chosen anew for each step.",
+    ),
 ]
 Temperature = Annotated[
     float | None,
@@ -437,8 +467,8 @@ def bench(
             "--drafter",
             "-d",
             metavar="NAME,...",
-            help="Comma list: none, ngram, auto, all, a drafter of the target, a GGUF. "
-            "Default: all.",
+            help="Comma list: none, ngram, auto, all, a drafter of the target, a GGUF; ngram+NAME: "
+            "ngram first, the other behind it. Default: all.",
         ),
     ] = None,
     workload: Annotated[
@@ -460,7 +490,8 @@ def bench(
             "--n-max",
             metavar="N,...",
             callback=_lengths,
-            help="Comma list: the most tokens drafted a step.",
+            help="Comma list: the most tokens drafted a step; auto: as many as pay, chosen anew "
+            "for each step.",
         ),
     ] = None,
     p_min: PMin = None,
@@ -512,7 +543,7 @@ def bench(
             workloads=_words(workload),
             prompt=_text_of(prompt),
             quick=quick,
-            n_max=_numbers(n_max, int, 1, LONGEST_DRAFT),
+            n_max=_draft_lengths(n_max),
             p_min=p_min,
             sampled=sampled,
             trees=_numbers(tree, int, 1, LARGEST_TREE),
@@ -563,7 +594,7 @@ def run(
         ChatOptions(
             model=model,
             drafter=drafter,
-            n_max=n_max,
+            n_max=_draft_length(n_max),
             p_min=p_min,
             sampled=sampled,
             tree=tree,
@@ -601,7 +632,7 @@ def chat(
         ChatOptions(
             model=model,
             drafter=drafter,
-            n_max=n_max,
+            n_max=_draft_length(n_max),
             p_min=p_min,
             sampled=sampled,
             tree=tree,

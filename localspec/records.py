@@ -384,7 +384,7 @@ class BenchOptions:
     workloads: tuple[str, ...] = ()
     prompt: str | None = None
     quick: bool = False
-    n_max: tuple[int, ...] = ()
+    n_max: tuple[DraftLength, ...] = ()
     p_min: float | None = None
     sampled: bool = False
     trees: tuple[int, ...] = ()
@@ -407,7 +407,7 @@ class ChatOptions:
 
     model: str
     drafter: str = "auto"
-    n_max: int | None = None
+    n_max: DraftLength | None = None
     p_min: float | None = None
     sampled: bool = False
     tree: int = 0

@@ -10,7 +10,7 @@ from operator import add
 from localspec.bench.plan import Candidate, Plan
 from localspec.bench.rows import Row, pair_up, speed_pairs
 from localspec.bench.statistics import Comparison, Verdict, compare, verdicts
-from localspec.records import Counts, Generation, Times
+from localspec.records import Counts, Generation, Times, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Figures:
     prompt_tokens: int
     counts: Counts
     times: Times
+    by_source: Mapping[str, Counts] = field(default_factory=dict)
+    """Where several families draft: the steps that each drafted."""
 
     @property
     def decode_tps(self) -> float | None:
@@ -72,8 +74,18 @@ class Measured:
     chosen: Comparison | None = None
 
 
-def sum_up(generations: Sequence[Generation]) -> Figures:
+def sum_up(generations: Sequence[Generation], sources: Sequence[str] = ()) -> Figures:
+    """``sources`` names the families that draft, where there are several."""
+    by_source = {
+        name: reduce(
+            add,
+            (count([s for s in g.steps if s.drafted and s.source == i]) for g in generations),
+            Counts(),
+        )
+        for i, name in enumerate(sources)
+    }
     return Figures(
+        by_source=by_source,
         runs=len(generations),
         tokens=sum(len(g.tokens) for g in generations),
         prompt_tokens=sum(g.prompt_tokens - g.cached_tokens for g in generations),
@@ -140,4 +152,6 @@ def _measure(plan: Plan, candidate: Candidate, rows: Sequence[Row]) -> Measured:
         paired = pair_up(rows, candidate.key, plan.baseline_of(candidate).key)
         decode = compare(speed_pairs(paired), seed=plan.order_seed)
         end_to_end = compare(speed_pairs(paired, end_to_end=True), seed=plan.order_seed)
-    return Measured(candidate, sum_up(own), decode, end_to_end)
+    sources = candidate.drafter.sources
+    figures = sum_up(own, sources if len(sources) > 1 else ())
+    return Measured(candidate, figures, decode, end_to_end)

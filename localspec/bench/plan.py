@@ -16,7 +16,13 @@ from typing import Literal
 from localspec.bench.workloads import Prompt
 from localspec.catalog import METHODS_WITH_TREES, DrafterSpec
 from localspec.errors import UsageError
-from localspec.records import ContextSettings, DrafterSettings, ModelInfo, SamplerSettings
+from localspec.records import (
+    ContextSettings,
+    DrafterSettings,
+    DraftLength,
+    ModelInfo,
+    SamplerSettings,
+)
 
 Phase = Literal["main", "repeat", "confirm"]
 
@@ -108,7 +114,7 @@ class Plan:
 def make_candidates(
     drafters: Sequence[DrafterSpec],
     *,
-    n_max: Sequence[int] = (),
+    n_max: Sequence[DraftLength] = (),
     p_min: float | None = None,
     sampled: bool = False,
     trees: Sequence[int] = (),
@@ -117,7 +123,8 @@ def make_candidates(
 ) -> tuple[Candidate, ...]:
     """The baseline, then every drafter at every draft length and, where it proposes trees, at
     every budget of nodes in ``trees``; all of that per temperature."""
-    if any(n < 1 for n in n_max):
+    fixed = [n for n in n_max if n != "auto"]
+    if any(n < 1 for n in fixed):
         raise UsageError("--n-max must be 1 or more.", "The baseline without drafts is always in.")
     if trees and not any(spec.method in METHODS_WITH_TREES for spec in drafters):
         raise UsageError(
@@ -136,13 +143,13 @@ def make_candidates(
             chosen = spec.settings(n_max=n, p_min=p_min, sampled=sampled)
             settings.append(replace(chosen, name=name))
         for nodes in dict.fromkeys(trees) if spec.method in METHODS_WITH_TREES else ():
-            chosen = spec.settings(n_max=max(n_max, default=TREE_DEPTH), tree=nodes)
+            chosen = spec.settings(n_max=max(fixed, default=TREE_DEPTH), tree=nodes)
             settings.append(replace(chosen, name=f"{name} tree={nodes}"))
     several = len(set(temperatures)) > 1
     found = []
     for temperature in dict.fromkeys(temperatures):
         for s in settings:
-            session = "baseline" if s.method == "none" else f"{s.name} n={s.n_max}"
+            session = "baseline" if s.method == "none" else f"{s.name} n={s.draft_length}"
             key = f"{session} T={temperature:g}" if several else session
             found.append(Candidate(key, session, s, temperature))
     return tuple(found)

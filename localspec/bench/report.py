@@ -112,7 +112,8 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "drafter": candidate.drafter.name,
         "method": candidate.drafter.method,
         "file": candidate.drafter.path,
-        "n_max": candidate.drafter.n_max,
+        "n_max": candidate.drafter.draft_length,
+        "n_max_bound": candidate.drafter.n_max if candidate.drafter.auto else None,
         "p_min": candidate.drafter.p_min,
         "tree": candidate.drafter.tree,
         "temperature": candidate.temperature,
@@ -165,6 +166,16 @@ def _figures(measured: Measured) -> Json:
         "reach_rate": counts.reach_rate,
         "conditional_rate": counts.conditional_rate,
         "counts": asdict(counts),
+        "by_source": {
+            name: {
+                "accept_length": part.accept_length,
+                "accept_length_drafted": part.accept_length_drafted,
+                "acceptance_rate": part.acceptance_rate,
+                "reach_rate": part.reach_rate,
+                "counts": asdict(part),
+            }
+            for name, part in f.by_source.items()
+        },
         "ttft_ms": f.ttft_ms,
         "drafter_prefill_ms": f.drafter_prefill_ms,
         "prefill_tps": f.prefill_tps,
@@ -184,7 +195,7 @@ def row_record(row: Row) -> Json:
         "prompt": s.prompt.prompt.id,
         "workload": s.prompt.prompt.workload,
         "drafter": s.candidate.drafter.name,
-        "n_max": s.candidate.drafter.n_max,
+        "n_max": s.candidate.drafter.draft_length,
         "temperature": s.candidate.temperature,
         "run": s.run,
         "order": s.order,

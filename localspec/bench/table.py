@@ -19,6 +19,8 @@ from localspec.records import Counts
 
 Json = dict[str, Any]
 NA = "n/a"
+RARE = 0.01
+"""Draft lengths of fewer steps than this share are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +308,7 @@ def notes(result: Json) -> list[str]:
                 f"{name(c)}: the speedup shown was measured again, on runs not used to choose it "
                 f"(when chosen: {speedup(c['chosen_at'])})."
             )
+        lines += _lengths(c) + _sources(c)
         if c["method"] != "ngram" and _counts(c).hardly_accepted:
             lines.append(
                 f"{name(c)}: only {c['acceptance_rate']:.1%} of {c['counts']['drafted']} drafted "
@@ -342,6 +345,31 @@ def notes(result: Json) -> list[str]:
 def _counts(candidate: Json) -> Counts:
     names = ("steps_with_draft", "drafted", "accepted")
     return Counts(**{name: candidate["counts"][name] for name in names})
+
+
+def _lengths(c: Json) -> list[str]:
+    """What adaptive lengths chose, in shares of the steps."""
+    lengths, steps = c["counts"].get("lengths", ()), c["counts"]["steps"]
+    if c["n_max"] != "auto" or not steps:
+        return []
+    shares = [f"{n} in {k / steps:.0%}" for n, k in enumerate(lengths) if k / steps >= RARE]
+    return [
+        f"{name(c)}: the draft length was chosen for each step, up to {c['n_max_bound']}: "
+        f"{', '.join(shares)} of the steps."
+    ]
+
+
+def _sources(c: Json) -> list[str]:
+    """Who drafted, where several may."""
+    steps, parts = c["counts"]["steps"], []
+    for source, figures in c.get("by_source", {}).items():
+        share = figures["counts"]["steps"] / steps if steps else None
+        parts.append(
+            f"{source} in {percent(share)} of the steps (accept length when drafted "
+            f"{number(figures['accept_length_drafted'])}, acceptance rate "
+            f"{percent(figures['acceptance_rate'])})"
+        )
+    return [f"{name(c)}: drafted by {', by '.join(parts)}."] if parts else []
 
 
 def conclusions(result: Json) -> list[str]:

@@ -18,7 +18,7 @@ from localspec.chat.session import Answer, ChatSession
 from localspec.chat.thinking import ThinkingSplitter
 from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import ChatOptions, Counts, Generation
+from localspec.records import ChatOptions, Counts, DraftLength, Generation
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -30,7 +30,7 @@ LONG_PREFILL = 512
 HELP = """\
 /spec on|off     speculation on or off from the next answer on
 /drafter NAME    another drafter: a name of the catalogue, a GGUF file, ngram, none, auto
-/n N             draft at most N tokens a step
+/n N             draft at most N tokens a step; /n auto: as many as pay, chosen anew for each
 /regen           answer the last question again
 /stats           settings in effect and sums over this chat
 /system TEXT     another system message (without TEXT: show it); the conversation starts anew
@@ -285,7 +285,8 @@ class Repl:
         model = self.session.model
         if self.interactive and not self.screen.quiet:
             drafter = self.session.drafter
-            how = f"{drafter.name}, n {drafter.n_max}" if drafter.method != "none" else "off"
+            how = f"{drafter.name}, n {drafter.draft_length}"
+            how = how if drafter.method != "none" else "off"
             self.screen.note(f"{self.session.target.title} · {model.quant} · speculation {how}")
             self.screen.note("/help lists the commands, Ctrl-D leaves.")
         warned = False
@@ -382,9 +383,9 @@ class Repl:
 
     def _n(self, number: str) -> None:
         try:
-            n_max = int(number)
+            n_max: DraftLength = "auto" if number == "auto" else int(number)
         except ValueError:
-            raise UsageError("/n takes a number of tokens, such as /n 4.") from None
+            raise UsageError("/n takes a number of tokens, such as /n 4, or auto.") from None
         self.session.draft_length(n_max)
         self._say_drafter()
 
@@ -394,7 +395,8 @@ class Repl:
         if drafter.method == "none":
             self.screen.note("Speculation is off.")
         else:
-            self.screen.note(f"Speculation is on: {drafter.name}, at most {drafter.n_max} a step.")
+            how = "as many as pay, up to" if drafter.auto else "at most"
+            self.screen.note(f"Speculation is on: {drafter.name}, {how} {drafter.n_max} a step.")
 
     def _regen(self, _rest: str) -> None:
         self._show(self.session.regenerate)
@@ -407,7 +409,7 @@ class Repl:
         lines = [
             f"model      {session.target.name} ({session.model.description})",
             f"drafter    {drafter.name}"
-            + (f", n {drafter.n_max}, p_min {drafter.p_min:g}" if drafter.n_max else ""),
+            + (f", n {drafter.draft_length}, p_min {drafter.p_min:g}" if drafter.n_max else ""),
             "sampler    " + " ".join(f"{k}={_plain(v)}" for k, v in sampler.items()),
             "engine     "
             + (" ".join(f"{k}={_plain(v)}" for k, v in session.settings.items()) or "n/a"),

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from localspec.catalog import Target, resolve_drafters, resolve_target
+from localspec.catalog import DrafterSpec, Target, resolve_drafters, resolve_target
 from localspec.chat.conversation import Conversation, Prompt
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, Stream
@@ -34,6 +34,7 @@ from localspec.records import (
     ContextSettings,
     Counts,
     DrafterSettings,
+    DraftLength,
     Generation,
     ModelInfo,
     SamplerSettings,
@@ -99,6 +100,7 @@ class ChatSession:
     ) -> None:
         self.options = options
         self.target = resolve_target(options.model)
+        self._specs: dict[tuple[str, str | None], DrafterSpec] = {}
         self.drafter = self._choose_drafter(options.drafter)
         self.totals = Totals()
         self._counts: dict[DrafterSettings, Counts] = {}
@@ -272,13 +274,13 @@ class ChatSession:
             again = self._speculating
             self._switch(self._choose_drafter("auto") if again.method == "none" else again)
 
-    def draft_length(self, n_max: int) -> None:
-        if n_max < 1:
+    def draft_length(self, n_max: DraftLength) -> None:
+        if n_max != "auto" and n_max < 1:
             raise UsageError(f"A draft of {n_max} tokens is none.", "Use /spec off for that.")
         if self.drafter.method == "none":
             raise UsageError("Speculation is off, so there is no draft.", "Use /spec on first.")
         self.options = replace(self.options, n_max=n_max)
-        self._switch(replace(self.drafter, n_max=n_max))
+        self._switch(self._settings(self._specs[self.drafter.method, self.drafter.path]))
 
     def _choose_drafter(self, name: str) -> DrafterSettings:
         if name == "all":
@@ -287,8 +289,13 @@ class ChatSession:
         chosen = next((spec for spec in specs if spec.method != "none"), None)
         if chosen is None:
             return DrafterSettings()
+        settings = self._settings(chosen)
+        self._specs[settings.method, settings.path] = chosen
+        return settings
+
+    def _settings(self, drafter: DrafterSpec) -> DrafterSettings:
         o = self.options
-        return chosen.settings(n_max=o.n_max, p_min=o.p_min, sampled=o.sampled, tree=o.tree)
+        return drafter.settings(n_max=o.n_max, p_min=o.p_min, sampled=o.sampled, tree=o.tree)
 
     def _switch(self, drafter: DrafterSettings) -> None:
         """A new session with the needs of the drafter and the state of the old one."""

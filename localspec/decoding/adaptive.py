@@ -27,7 +27,7 @@ from localspec.records import Step
 WINDOW = 32
 """Observations that a mean rests on. Text changes its nature within some tens of tokens; with fewer
 observations than this most of a mean would be noise, and wrong lengths the rule."""
-PRIOR, TRUST = 0.7, 2.0
+PRIOR, TRUST = 0.6, 2.0
 """The rate of acceptance expected where nothing is known, and for how many observations it counts.
 Hopeful, but lightly: a hope that fails costs a step or two and is gone, a fear is never put to the
 test. At a greater depth the estimate for the position before it counts so: a depth that was never
