@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from tiny_models import byte_vocabulary, tiny_recurrent
 
 from localspec.bench.command import bench
 from localspec.errors import (
@@ -110,20 +109,6 @@ def test_a_drafter_of_another_vocabulary_is_refused_before_anything_is_loaded(
 ):
     with pytest.raises(DrafterError, match="12 tokens against 300"):
         bench(replace(options, drafters=(str(tiny_stranger), "ngram")))
-
-
-def test_a_drafter_that_the_engine_refuses_costs_its_row_and_the_rest_is_measured(
-    options, tmp_path, capsys
-):
-    """A recurrent draft model has the right header and vocabulary, and cannot be rolled back."""
-    path = tiny_recurrent(tmp_path / "recurrent.gguf", tokens=byte_vocabulary(300))
-    assert bench(replace(options, drafters=(str(path), "ngram"))) == 1
-    states = {c["drafter"]: c for c in read(options)["candidates"]}
-    assert states["recurrent"]["status"] == "refused"
-    assert "recurrent state" in states["recurrent"]["reason"]
-    assert states["ngram"]["status"] == "ok"
-    assert states["ngram"]["runs"] == 3
-    assert "refused" in capsys.readouterr().out
 
 
 def test_a_target_as_its_own_draft_is_accepted_in_full(options, tiny_bytes):
