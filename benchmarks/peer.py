@@ -37,7 +37,11 @@ class Completion:
 
 
 class LlamaServer:
-    """A context manager: one slot, no caches, the same threads for single tokens and batches."""
+    """A context manager: one slot, no caches, the same threads for single tokens and batches.
+
+    ``draft`` and ``spec_type`` set speculation up, without early stop (p_min 0); MTP layers in the
+    model's own file need no ``draft``. ``extra`` are further options.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,9 @@ class LlamaServer:
         threads: int,
         flash_attn: str = "on",
         draft: Path | None = None,
+        spec_type: str = "draft-simple",
         n_max: int = 0,
+        extra: Sequence[str] = (),
     ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -60,10 +66,11 @@ class LlamaServer:
             *("-fa", flash_attn, "--cache-ram", "0", "--ctx-checkpoints", "0", "--no-webui"),
         ]
         if draft is not None:
-            self.command += [
-                *("-md", str(draft), "--spec-type", "draft-simple"),
-                *("--spec-draft-n-max", str(n_max), "--spec-draft-p-min", "0"),
-            ]
+            self.command += ["-md", str(draft)]
+        if n_max:
+            self.command += ["--spec-type", spec_type, "--spec-draft-p-min", "0"]
+            self.command += ["--spec-draft-n-max", str(n_max)]
+        self.command += extra
 
     def __enter__(self) -> LlamaServer:
         self._log = tempfile.TemporaryFile()
@@ -75,8 +82,7 @@ class LlamaServer:
                     return self
             except (urllib.error.URLError, ConnectionError):
                 time.sleep(0.05)
-        self._log.seek(0)
-        tail = self._log.read().decode("utf-8", "replace")[-2000:]
+        tail = self.log()[-2000:]
         self.__exit__()
         raise RuntimeError(f"llama-server did not start: {' '.join(self.command)}\n{tail}")
 
@@ -84,6 +90,11 @@ class LlamaServer:
         self._process.terminate()
         self._process.wait()
         self._log.close()
+
+    def log(self) -> str:
+        """What it has written so far."""
+        self._log.seek(0)
+        return self._log.read().decode("utf-8", "replace")
 
     def complete(self, prompt: Sequence[int], n: int) -> Completion:
         """Greedy completion of token ids, from an empty cache."""
