@@ -280,9 +280,10 @@ def test_a_file_is_run_by_its_own_family_or_refused(
     """Which drafters fit is tested in test_pairing; here, that every way to name one is checked."""
     with pytest.raises(DrafterError, match="eagle3.gguf does not say its eagle3.block_count"):
         resolve_drafters(demo, [str(eagle3)])
-    stated = DrafterSpec("mine", "draft-model", eagle3)
-    with pytest.raises(DrafterError, match="an EAGLE-3 drafter .*not what the method draft-model"):
-        resolve_drafters(replace(demo, drafters=(stated,)), ["mine"])
+    stated = replace(demo, drafters=(DrafterSpec("mine", "draft-model", eagle3, recommended=True),))
+    for name in ("mine", "auto", "all", "ngram+mine", "ngram+auto"):
+        with pytest.raises(DrafterError, match="an EAGLE-3 drafter .*not what the method draft-m"):
+            resolve_drafters(stated, [name])
     monkeypatch.setattr(catalog, "METHODS", ("none", "ngram"))
     with pytest.raises(DrafterError, match="the method draft-model is not built yet"):
         resolve_drafters(demo, [str(DRAFT)])
@@ -381,3 +382,42 @@ def test_a_missing_drafter_file(tiny: Target) -> None:
     with pytest.raises(ModelFileError, match="half.gguf"):
         resolve_drafters(tiny, ["half"])
     assert names(tiny, "ngram") == ["ngram"]
+
+
+def test_ngram_can_be_tried_before_any_drafter(demo: Target, tiny: Target) -> None:
+    named = [
+        resolve_drafters(demo, [f"ngram+{name}"])[0] for name in ("eagle3", str(DRAFT), "auto")
+    ]
+    assert [(d.name, d.method) for d in named] == [
+        ("ngram+eagle3", "ngram+eagle3"),
+        (f"ngram+{DRAFT.stem}", "ngram+draft-model"),
+        ("ngram+draft-model", "ngram+draft-model"),
+    ]
+    assert [d.path for d in named[1:]] == [DRAFT, DRAFT]
+    behind = [d for d in demo.drafters if d.method != "ngram"]
+    every = resolve_drafters(demo, ["ngram+all"])
+    assert [d.name for d in every] == [f"ngram+{d.name}" for d in behind]
+    assert [d.n_max for d in every] == [d.n_max for d in behind]
+    both = resolve_drafters(demo, ["draft-model", "ngram+draft-model"])
+    assert [d.method for d in both] == ["draft-model", "ngram+draft-model"]
+    settings = both[1].settings(sampled=True)
+    assert (settings.sources, settings.sampled) == (("ngram", "draft-model"), True)
+
+
+@pytest.mark.parametrize("behind", ["ngram", "none", "ngram+eagle3"])
+def test_behind_ngram_goes_a_drafter_of_another_kind(demo: Target, behind: str) -> None:
+    with pytest.raises(UsageError, match="no pair of drafters"):
+        resolve_drafters(demo, [f"ngram+{behind}"])
+    with pytest.raises(UsageError, match="no drafter called"):
+        resolve_drafters(demo, ["ngram+eagle"])
+
+
+def test_automatic_lengths_have_bounds_of_their_own(demo: Target) -> None:
+    """What is recommended is one good length; the automatic choice is to be free."""
+    by_name = {d.name: d for d in demo.drafters}
+    for name, bound in (("draft-model", 8), ("eagle3", 8), ("ngram", 16)):
+        settings = by_name[name].settings(n_max="auto")
+        assert (settings.n_max, settings.auto, settings.draft_length) == (bound, True, "auto")
+    assert by_name["ngram"].settings(n_max=3).draft_length == 3
+    assert DrafterSpec("mtp", "mtp", limit=3).settings(n_max="auto").n_max == 3
+    assert resolve_drafters(demo, ["ngram+eagle3"])[0].settings(n_max="auto").n_max == 8

@@ -159,6 +159,15 @@ def test_every_option_of_chat_and_run_arrives(calls: Calls, command: str) -> Non
     )
 
 
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_auto_is_a_draft_length(calls: Calls, command: str) -> None:
+    extra = ["hello"] if command == "run" else []
+    assert code_of(command, "-m", "demo", "--n-max", "auto", *extra) == 0
+    assert calls[0][0].n_max == "auto"
+    assert code_of("bench", "-m", "demo", "--n-max", "2,auto", "--n-max", "auto,4") == 0
+    assert calls[1][0].n_max == (2, "auto", 4)
+
+
 def test_a_drafter_path_with_a_comma_stays_whole(
     calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +203,10 @@ def test_a_drafter_path_with_a_comma_stays_whole(
         "run -m demo --temperature -1 hello",
         "run -m demo --temperature nan hello",
         "run -m demo --n-max 0 hello",
+        "run -m demo --n-max 513 hello",
+        "run -m demo --n-max 2,3 hello",
+        "run -m demo --n-max 2,auto hello",
+        "run -m demo --n-max automatic hello",
         "run -m demo --top-p 2 hello",
         "run -m demo --min-p nan hello",
         "run -m demo --repeat-penalty 0 hello",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import numpy as np
@@ -17,10 +17,14 @@ import pytest
 
 import localspec.llama  # noqa: F401  (before numpy)
 from localspec import resources
+from localspec.engine import messages as m
+from localspec.engine.host import Host, Pipe
 from localspec.errors import DrafterError, ModelFileError
 from localspec.gguf_header import check_model_file, read_header
 from localspec.llama import Model
+from localspec.llama.context import AbortFlag
 from localspec.pairing import check_pairing
+from localspec.records import ContextSettings, DrafterSettings, LoadSettings
 
 WIDTH, FEED, HEAD = 8, 16, 4
 TEXTS = ("<s>", "</s>", "<unk>", "<a>", "<b>", *(chr(97 + i) for i in range(26)), "Ġ", "Ċ")
@@ -613,3 +617,33 @@ def test_long_vocabularies_are_compared_text_by_text(tmp_path: Path) -> None:
         head = {"general.name": "x"}
         same = target.changed(texts=(*long[:4], *long[4:]), general=head).write(tmp_path / "s.gguf")
         assert check_pairing(check_model_file(files[0]), read_header(same)) == "draft-model"
+
+
+# ---- the second line of defence ------------------------------------------------------------------
+
+
+class NoPipe:
+    def __init__(self) -> None:
+        self.abort = AbortFlag()
+
+
+NATIVE = ["draft-model", "eagle3", "dflash", "dspark", "mtp"]
+
+
+@pytest.mark.parametrize("method", NATIVE)
+def test_what_the_headers_cannot_tell_is_checked_on_the_loaded_models(
+    match: Match, tmp_path: Path, method: str
+) -> None:
+    """Whether a BOS is added depends on the tokenizer where no key says it."""
+    pairs = {f: (target, drafter) for target, drafter, f in reversed(FAMILIES.values())}
+    target, drafter = pairs[method] if method != "mtp" else FAMILIES["MTP layers alone"][:2]
+    unsaid = drafter.changed(general={"tokenizer.ggml.add_bos_token": None})
+    assert match(target, unsaid) == method
+    host = Host(cast(Pipe, NoPipe()))
+    host.answer(m.Load(1, str(tmp_path / "target.gguf"), LoadSettings()))
+    settings = DrafterSettings(method, "d", str(tmp_path / "drafter.gguf"), n_max=2)
+    with pytest.raises(DrafterError, match="BOS is id .* .added: False. against 0 .added: True"):
+        host.answer(m.Open(2, "s", settings, ContextSettings(64, 1)))
+    assert not host.sessions and not host.models
+    assert host.target is not None
+    host.target.close()

@@ -1,9 +1,10 @@
 import random
+from dataclasses import replace
 
 import pytest
 
 from localspec.bench.analysis import analyse, winners
-from localspec.records import Counts
+from localspec.records import Counts, Step, count
 
 
 @pytest.fixture
@@ -129,3 +130,25 @@ def test_end_to_end_counts_the_time_to_the_first_token(made, prompts, base, fast
     m = analyse(made.plan([base, fast], prompts), rows)[fast.key]
     assert m.decode.speedup == pytest.approx(2.0)
     assert m.end_to_end.speedup == pytest.approx(2.0 / 1.5)
+
+
+def test_steps_of_several_sources_are_counted_apart(made, base):
+    def step(tokens, drafted, accepted, source):
+        return Step(tokens, drafted, accepted, drafted, 1, 0.0, 0.1, 0.0, 0.0, 0.1, source=source)
+
+    steps = (
+        step(3, 4, 2, 0), step(2, 2, 1, 1), step(1, 0, 0, 0), step(3, 2, 2, 1), step(5, 4, 4, 0),
+    )  # fmt: skip
+    pair = made.candidate("small", 4)
+    pair = replace(pair, drafter=replace(pair.drafter, method="ngram+draft-model"))
+    one = replace(made.generation(counts=count(steps)), steps=steps)
+    p = made.prompt("a")
+    table = analyse(made.plan([base, pair], [p]), [made.row(pair, p, one), made.row(pair, p, one)])
+    parts = table[pair.key].figures.by_source
+    assert {name: (c.steps, c.drafted, c.accepted) for name, c in parts.items()} == {
+        "ngram": (4, 16, 12),
+        "draft-model": (4, 8, 6),
+    }
+    assert parts["ngram"].accept_length_drafted == 4.0
+    assert table[pair.key].figures.counts.lengths == (2, 0, 4, 0, 4)
+    assert table[base.key].figures.by_source == {}

@@ -206,3 +206,15 @@ def test_memory_counts_each_context_and_the_drafters_weights(draft):
     assert one == 2 * plain + 2000
     both = make_candidates([draft], n_max=(3,), temperatures=(0.0, 1.0))
     assert memory_needed(both, model, context) == one
+
+
+def test_auto_is_a_length_beside_the_numbers(draft):
+    found = make_candidates([draft, NGRAM], n_max=(2, "auto"), trees=(8,))
+    shown = [(c.session, c.drafter.n_max, c.drafter.auto) for c in found[1:]]
+    assert shown == [
+        ("small n=2", 2, False),
+        ("small n=auto", 8, True),
+        ("small tree=8 n=2", 2, False),
+        ("ngram n=2", 2, False),
+        ("ngram n=auto", 16, True),
+    ]

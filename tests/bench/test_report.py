@@ -13,7 +13,7 @@ from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, Divergence
 from localspec.bench.runner import Measurement, Status
 from localspec.errors import UsageError
-from localspec.records import BuildInfo, Counts, ModelInfo
+from localspec.records import BuildInfo, Counts, ModelInfo, Step, count
 
 MODEL = ModelInfo(
     "/m/t.gguf", "llama", "llama 135M Q4_1", "Q4_1", 98, 135, 2048, 49152, 30, None, "", "",
@@ -331,3 +331,45 @@ def test_a_device_is_written_to_not_replaced():
     report.check_writable({"--json": os.devnull})
     report.write(os.devnull, "x")
     assert not os.path.isfile(os.devnull)  # noqa: PTH113
+
+
+def test_automatic_lengths_are_named_and_what_was_chosen_is_said(made, prompts):
+    auto = made.candidate("small", 8, auto=True)
+    counts = replace(DRAFTED, lengths=(15, 0, 4, 0, 0, 0, 0, 0, 1))
+    rows = [
+        made.row(who, p, made.generation(counts=None if who.is_baseline else counts))
+        for p in prompts
+        for who in (made.candidate(), auto)
+    ]
+    result = make(made, rows, [made.candidate(), auto], prompts)
+    shown_auto = result["candidates"][1]
+    assert (shown_auto["n_max"], shown_auto["n_max_bound"]) == ("auto", 8)
+    assert result["candidates"][0]["n_max_bound"] is None
+    assert shown_auto["counts"]["lengths"] == tuple(8 * n for n in counts.lengths)
+    assert {r["n_max"] for r in result["rows"]} == {0, "auto"}
+    assert table.N_MAX.cell(shown_auto, table.UNICODE) == "auto"
+    text = " ".join(table.notes(result))
+    assert "small n=auto: the draft length was chosen for each step, up to 8: " in text
+    assert "0 in 75%, 2 in 20%, 8 in 5% of the steps" in text
+    json.loads(report.to_json(result))
+
+
+def test_who_drafted_is_said_where_several_did(made, prompts):
+    steps = tuple(
+        Step(3, 2, 2, 2, 1, 0.0, 0.1, 0.0, 0.0, 0.1, source=i % 4 == 0) for i in range(20)
+    )
+    pair = made.candidate("small", 2)
+    drafter = replace(pair.drafter, method="ngram+draft-model", name="ngram+small")
+    pair = replace(pair, drafter=drafter)
+    one = replace(made.generation(counts=count(steps)), steps=steps)
+    rows = [made.row(pair, p, one) for p in prompts]
+    result = make(made, rows, [made.candidate(), pair], prompts)
+    by_source = result["candidates"][1]["by_source"]
+    assert {name: part["counts"]["steps"] for name, part in by_source.items()} == {
+        "ngram": 15 * 8,
+        "draft-model": 5 * 8,
+    }
+    assert result["candidates"][0]["by_source"] == {}
+    (line,) = [n for n in table.notes(result) if "drafted by" in n]
+    assert "ngram in 75% of the steps (accept length when drafted 3.00" in line
+    assert "draft-model in 25% of the steps" in line

@@ -145,6 +145,15 @@ def test_commands_change_what_they_say(talk: Any) -> None:
     assert "3 answers" in said_so
 
 
+def test_the_draft_length_can_be_left_to_the_machine(talk: Any) -> None:
+    chat = talk(said("one"))
+    assert chat("/n auto", "Hi", "/stats") == 0
+    assert [(d.n_max, d.auto) for _, d, _ in chat.engine.opened][-1] == (16, True)
+    said_so = chat.err.getvalue()
+    assert "as many as pay, up to 16 a step" in said_so
+    assert "n auto" in said_so
+
+
 def test_reset_forgets_the_turns_but_not_the_system_message(talk: Any) -> None:
     chat = talk(said("a"), said("b"))
     chat("Hi", "/reset", "Bye", system="Be brief.")

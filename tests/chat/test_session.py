@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localspec.catalog import P_MIN, DrafterSpec, Target
+from localspec.catalog import AUTO_LENGTH, AUTO_NGRAM_LENGTH, P_MIN, DrafterSpec, Target
 from localspec.chat import session as module
 from localspec.chat.session import Answer, ChatSession, choose_sampler
 from localspec.errors import (
@@ -289,6 +289,12 @@ def test_the_draft_length_can_be_changed_and_stays() -> None:
         chat.draft_length(7)
         chat.use_drafter("ngram")
         assert chat.drafter.n_max == 7
+        chat.draft_length("auto")
+        assert (chat.drafter.auto, chat.drafter.n_max) == (True, AUTO_NGRAM_LENGTH)
+        chat.use_drafter("small")
+        assert (chat.drafter.auto, chat.drafter.n_max) == (True, AUTO_LENGTH)
+        chat.draft_length(2)
+        assert (chat.drafter.auto, chat.drafter.n_max) == (False, 2)
         with pytest.raises(UsageError):
             chat.draft_length(0)
         chat.speculate(on=False)
