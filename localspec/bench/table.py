@@ -373,11 +373,10 @@ def _sources(c: Json) -> list[str]:
 
 
 def conclusions(result: Json) -> list[str]:
-    """The answer, in one sentence per temperature."""
+    """The answer, in one sentence per temperature; none is drawn from a part of the runs."""
     if result["status"] == "interrupted":
-        lines = ["Stopped before the end: the figures are of the runs that were finished."]
-    else:
-        lines = []
+        return ["Stopped before the end: the figures are of the runs that were finished."]
+    lines = []
     temperatures = list(dict.fromkeys(c["temperature"] for c in result["candidates"]))
     for temperature in temperatures:
         members = [c for c in result["candidates"] if c["temperature"] == temperature]
