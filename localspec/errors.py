@@ -46,6 +46,18 @@ class SpeculationRefused(DrafterError):
     """The target's memory cannot be rolled back, so it can only be run without speculation."""
 
 
+class HubError(LocalspecError):
+    """Hugging Face refused something, or answered as no Hub does."""
+
+
+class HubNotFound(HubError):
+    """No such repo, revision or file, as far as this user may see."""
+
+
+class HubUnreachable(HubError):
+    """No answer for now: offline mode, no connection, a limit on requests, a fault of the Hub."""
+
+
 class ContextTooSmall(LocalspecError):
     """The prompt does not fit the context; the message has both numbers."""
 
