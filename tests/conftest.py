@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from hub_server import HubServer, hub_on
 from tiny_models import (
     BOS,
     CHATML,
@@ -98,3 +100,10 @@ def demo_hybrid() -> Path:
     if not path.is_file():
         pytest.fail(f"the demo hybrid is missing: {path} belongs to the checkout")
     return path
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A loopback Hub and an empty cache (``tmp_path / "hf" / "hub"``) that everything uses."""
+    with hub_on(monkeypatch, tmp_path / "hf") as server:
+        yield server
