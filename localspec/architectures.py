@@ -72,5 +72,12 @@ RECURRENT = frozenset(
 )
 """Some or all of their memory is a recurrent state (llm_arch_is_recurrent, llm_arch_is_hybrid)."""
 
+KEEPS_STATES = frozenset(
+    "bailingmoe3 deepseek4 glm5-next kimi-k3 lfm2 lfm2moe nemotron_h nemotron_h_moe qwen35 "
+    "qwen35moe qwen4exp".split()
+)
+"""Of the RECURRENT, those that can keep earlier states to go back to
+(llm_arch_supports_rs_rollback); for others a context's ``n_rs_seq`` is 0 whatever was asked."""
+
 RESPELLED = {"gemma4_assistant": "gemma4-assistant"}
 """Spellings of other converters, and the ones that llama.cpp knows."""

@@ -80,6 +80,8 @@ _TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
     42: ("Q2_0", 64, 18),
 }
 
+_LAYOUTS = {name: (block, size) for name, block, size in _TENSOR_TYPES.values()}
+
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
 # Type ids of metadata values: struct code and bytes.
@@ -234,6 +236,12 @@ class GGUFHeader:
     @property
     def is_drafter_only(self) -> bool:
         return self.drafter_family is not None
+
+
+def bytes_of(type_name: str, elements: int) -> int:
+    """The size of so many elements of a type ("F16", "q8_0", ...), in bytes."""
+    block, size = _LAYOUTS[type_name.upper()]
+    return -(-elements // block) * size
 
 
 def describe_kind(header: GGUFHeader) -> str:

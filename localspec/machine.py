@@ -7,6 +7,7 @@ None, never a guess. GPUs are llama.cpp's to report, inside the engine.
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from localspec.records import Device
 
 _ROOT = Path("/")
 # Cores below this share of the fastest are efficiency cores. Not 1: the favoured turbo cores of one
@@ -104,6 +107,57 @@ def _cgroup_limit(root: Path) -> float | None:
             if folder == mount:
                 break
     return min(limits, default=None)
+
+
+# ---- memory --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What models can be put into: the machine's memory in bytes, and the devices that llama.cpp
+    finds (``Engine.devices``; none: only the processor)."""
+
+    total: int
+    free: int
+    devices: tuple[Device, ...] = ()
+
+
+def memory(devices: Iterable[Device] = ()) -> Memory:
+    """The memory of this machine now: what is free, or is only kept until somebody wants it."""
+    system = psutil.virtual_memory()
+    total, free = int(system.total), int(system.available)
+    if sys.platform == "linux" and (container := _cgroup_memory(_ROOT)):
+        total, free = min(total, container[0]), min(free, container[1])
+    return Memory(total, free, tuple(devices))
+
+
+def _cgroup_memory(root: Path) -> tuple[int, int] | None:
+    """The container's limit and what is left of it, in bytes; None where there is no limit."""
+    found: list[tuple[int, int]] = []
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, inside = line.split(":", 2)
+        if controllers == "":
+            mount, limit_file, used_file = root / "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            mount = root / "sys/fs/cgroup/memory"
+            limit_file, used_file = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        group = mount / inside.lstrip("/")
+        for folder in (group, *group.parents):
+            limit, used = _as_int(_text(folder / limit_file)), _as_int(_text(folder / used_file))
+            if limit and used is not None:
+                # file pages that nobody used of late are given up for the asking
+                cached = re.search(
+                    r"^(?:total_)?inactive_file (\d+)", _text(folder / "memory.stat") or "", re.M
+                )
+                free = limit - used + (int(cached[1]) if cached else 0)
+                found.append((limit, max(0, min(limit, free))))
+            if folder == mount:
+                break
+    if not found:
+        return None
+    return min(limit for limit, _ in found), min(free for _, free in found)
 
 
 # ---- description ---------------------------------------------------------------------------

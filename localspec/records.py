@@ -353,6 +353,41 @@ class BuildInfo:
     system_info: str
 
 
+DeviceKind = Literal["cpu", "gpu", "igpu", "accel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of llama.cpp's own list and its memory, in bytes, when it was asked.
+
+    ``accel`` helps the processor (BLAS) and has no memory of its own; ``igpu`` uses the machine's.
+    """
+
+    name: str
+    description: str
+    kind: DeviceKind
+    total: int
+    free: int
+
+    @property
+    def shares_ram(self) -> bool:
+        """Its memory is the machine's. Metal calls itself a GPU, which on today's Macs it is not:
+        what it reports is the part of the one memory that it may use."""
+        return self.kind == "igpu" or self.name.startswith(("MTL", "Metal"))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Bytes that a model with its context takes on one device ("CPU": the machine's memory), by
+    llama.cpp's own account: ``context`` is the KV cache and recurrent states."""
+
+    device: str
+    role: Literal["target", "drafter"]
+    weights: int
+    context: int
+    compute: int
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """The options every command shares, as the person gave them; None or "" is "not given".
