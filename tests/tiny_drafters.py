@@ -30,10 +30,11 @@ def tiny_eagle3(
     own_output: bool = True,
     loud: Sequence[int] = (),
     seed: int = 1,
+    quant: GGMLQuantizationType = GGMLQuantizationType.Q8_0,
 ) -> Path:
     """``d2t``: the target's ids that its own smaller output stands for; else all of them. ``loud``:
     ids that it likes to draft."""
-    model, texts = _begin(path, "eagle3", target_layers, n_embd, 1, vocab, tokens, seed)
+    model, texts = _begin(path, "eagle3", target_layers, n_embd, 1, vocab, tokens, seed, quant)
     model.writer.add_uint32("eagle3.target_hidden_size", target_width)
     matrix = model.random.matrix
     width = len(target_layers) * target_width
@@ -70,12 +71,15 @@ def tiny_dflash(
     own_output: bool = False,
     loud: Sequence[int] = (),
     seed: int = 1,
+    quant: GGMLQuantizationType = GGMLQuantizationType.Q8_0,
 ) -> Path:
     """``markov``: DSpark, with these rows of ``MARKOV_RANK`` for the token before; ``anchored``:
     its sample_from_anchor, where it is written; ``confidence``: what its confidence head weighs
     those rows with. ``selector``: DFlash2 with so many candidates a row.
     """
-    model, texts = _begin(path, "dflash", target_layers, n_embd, n_layer, vocab, tokens, seed)
+    model, texts = _begin(
+        path, "dflash", target_layers, n_embd, n_layer, vocab, tokens, seed, quant
+    )
     add, random = model.writer, model.random
     add.add_uint32("dflash.block_size", block_size)
     if mask is not None:
@@ -131,9 +135,10 @@ def _begin(
     vocab: int,
     tokens: Sequence[bytes] | None,
     seed: int,
+    quant: GGMLQuantizationType,
 ) -> tuple[_Model, tuple[bytes, ...]]:
     texts = _texts(vocab, tokens)
-    model = _Model(path, arch, GGMLQuantizationType.Q8_0, _Random(seed, 0.0, 0))
+    model = _Model(path, arch, quant, _Random(seed, 0.0, 0))
     model.describe(texts, n_ctx=256, eos=EOS, add_bos=True, template=None)
     model.size(n_embd=n_embd, n_layer=n_layer, n_ff=N_FF, n_head=N_HEAD)
     model.writer.add_head_count_kv(N_HEAD)

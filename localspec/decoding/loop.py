@@ -298,13 +298,18 @@ class Session:
             emitted = len(tokens) - before
             calls, depth, rows_kept = 1, 0, _ROOT
             if draft.n:
-                calls += target.keep(draft, result.node, len(tokens) - 1)
-                rows_kept = target.rows_kept(draft, result.node, emitted)
                 depth = draft.depth()
                 if stop is not None and emitted <= accepted:
                     accepted = depth = emitted  # stopped inside the draft: what follows is void
-            rolled_at = clock()
-            drafter.accept(tokens, rows_kept)
+            rolled_at = accepted_at
+            try:
+                if draft.n:
+                    calls += target.keep(draft, result.node, len(tokens) - 1)
+                    rows_kept = target.rows_kept(draft, result.node, emitted)
+                rolled_at = clock()
+                drafter.accept(tokens, rows_kept)
+            except DecodeAborted:  # the step's tokens are verified, and so they are emitted
+                stop, aborted = stop or "cancelled", True
             now = clock()
             steps.append(
                 Step(

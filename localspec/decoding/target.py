@@ -118,6 +118,7 @@ class Target:
 
     def abandon(self, length: int) -> None:
         """After an aborted decode: nothing of its batch stays, in no branch."""
+        self._checkpoint = None
         for sequence in range(1, self._sequences):
             self.context.drop_sequence(sequence)
         self.context.truncate(length)

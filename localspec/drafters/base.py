@@ -103,7 +103,11 @@ class Draft:
 
 class Drafter(Protocol):
     """One family of speculation. The loop calls, per generation: ``begin``, ``process`` after every
-    prefill chunk, then per step ``draft``, (verify), ``accept``."""
+    prefill chunk, then per step ``draft``, (verify), ``accept``.
+
+    ``process``, ``draft`` and ``accept`` may decode, and so raise DecodeAborted; the generation
+    ends there. What the drafter then holds is right, if not all there is: ``reusable`` says.
+    """
 
     needs: Needs
 

@@ -19,7 +19,6 @@ are injected, not all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ from localspec.drafters.base import Draft, Needs, Sampling, top_probability
 from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_reader
 from localspec.drafters.tree import marginal_tree, tree_needs
 from localspec.errors import DrafterError
-from localspec.llama import Context, DecodeAborted, Model, Rows
+from localspec.llama import Context, Model, Rows
 from localspec.llama.context import Batch
 from localspec.records import DrafterSettings
 
@@ -262,8 +261,7 @@ class DFlashDrafter:
 
     def accept(self, tokens: list[int], rows: Sequence[int]) -> None:
         if rows:
-            with suppress(DecodeAborted):  # only where no draft came for long
-                self._backlog.add(rows, len(tokens) - 1 - len(rows))
+            self._backlog.add(rows, len(tokens) - 1 - len(rows))
 
     def reset(self) -> None:
         self.context.clear()

@@ -13,7 +13,6 @@ the last pair once more, only kept tokens are encoded, and decoded together with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from localspec.drafters.base import Draft, Needs, Sampling, common_prefix, top_probability
 from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_reader
 from localspec.drafters.tree import FRONTIER, Branches, Candidates, grow, tree_needs
-from localspec.llama import Context, DecodeAborted, Model, Rows
+from localspec.llama import Context, Model, Rows
 from localspec.llama.context import Batch
 from localspec.records import DrafterSettings
 
@@ -178,8 +177,7 @@ class Eagle3Drafter:
         self._tokens = tokens
         self.context.truncate(self._backlog.held)  # the drafted pairs, kept or not: their rows were
         if rows:  # not the target's
-            with suppress(DecodeAborted):  # only where no draft came for long
-                self._backlog.add(rows, len(tokens) - 1 - len(rows))
+            self._backlog.add(rows, len(tokens) - 1 - len(rows))
 
     def reset(self) -> None:
         self.context.clear()

@@ -50,7 +50,7 @@ class Backlog:
     """The drafter's memory holds positions 0 to ``held``; the features of the ``n`` positions after
     them stand in ``buffer``, the input of its next pass over known text.
 
-    So ``accept`` only copies, and decoding happens in ``draft``, where a cancel is expected.
+    So ``accept`` only copies, unless no draft came for long, and decoding is part of ``draft``.
     """
 
     def __init__(self, features: TargetFeatures, buffer: Rows, take_in: Callable[[], None]) -> None:

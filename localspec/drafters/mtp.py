@@ -158,7 +158,11 @@ class MtpDrafter:
         if not self._shared:
             there = self._held + self._queued
             self._hold(there)  # away with the draft
-            self._pair(tokens[end - n : end], hidden, there - (end - n))
+            try:
+                self._pair(tokens[end - n : end], hidden, there - (end - n))
+            except DecodeAborted:
+                self._hold(self._next)
+                raise
         self._hidden[:] = hidden[n - 1]
         self._next = end
 

@@ -1,5 +1,6 @@
-"""A target and a drafter that reads its hidden states, side by side; the test decides what is
-accepted, so every pattern of it can be tried whatever the drafter's quality."""
+"""A target and a drafter, side by side; the test decides what is accepted, so every pattern of it
+can be tried whatever the drafter's quality. And sessions of any family, as the engine makes them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from localspec.decoding.sampling import Sampler
 from localspec.decoding.target import Target
 from localspec.drafters.base import Draft, Drafter, Needs
 from localspec.drafters.build import family_of
-from localspec.llama import Context, ContextParams, Model
+from localspec.gguf_header import read_header
+from localspec.llama import Context, ContextParams, Model, ModelParams
 from localspec.llama.context import AbortFlag
 from localspec.records import Counts, DrafterSettings, SamplerSettings
 
@@ -38,7 +40,13 @@ class Lent:
 
     def make_target_context(self, needs: Needs) -> Context:
         n_ctx = self.params["n_ctx"] + (needs.outputs if needs.sequences > 1 else 0)
-        options = {"outputs": needs.outputs, "sequences": needs.sequences, "n_ctx": n_ctx}
+        snapshots = 0 if self.target.can_roll_back else needs.outputs - 1
+        options = {
+            "outputs": needs.outputs,
+            "sequences": needs.sequences,
+            "n_ctx": n_ctx,
+            "recurrent_snapshots": snapshots,
+        }
         return self._make(self.target, options, None)
 
     @property
@@ -121,7 +129,9 @@ class Lab:
 
     def model(self, path: Path) -> Model:
         if path not in self._models:
-            self._models[path] = self._stack.enter_context(Model(path))
+            load_mtp = read_header(path).mtp_layers > 0
+            model = Model(path, ModelParams(load_mtp=load_mtp))
+            self._models[path] = self._stack.enter_context(model)
         return self._models[path]
 
     def lend(self, target: Path, settings: DrafterSettings, **context: Any) -> Lent:

@@ -20,7 +20,7 @@ from localspec.drafters.mtp import MtpDrafter, build_mtp, mtp_needs
 from localspec.drafters.none import NoDrafter
 from localspec.engine.client import Engine
 from localspec.errors import DrafterError, ModelFileError
-from localspec.llama import Context, ContextParams, DecodeAborted, Model, ModelParams
+from localspec.llama import Context, ContextParams, Model, ModelParams
 from localspec.llama.context import AbortFlag, Batch
 from localspec.records import ContextSettings, DrafterSettings, Generation, SamplerSettings
 
@@ -419,32 +419,6 @@ def test_the_same_prompt_again(lab: Lab, kind: Kind) -> None:
     session = lab.session(kind, force)
     for _ in range(3):
         turn(lab, kind, session, force, PROMPT)
-
-
-@pytest.mark.parametrize("at", range(16))
-def test_after_a_cancel_the_next_turn_is_right(
-    lab: Lab, kind: Kind, at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The decode number ``at`` of either context is cancelled: prefill, its taking in by the
-    drafter, drafts, verifications."""
-    prompt = [BOS, *(4 + i * 3 % 8 for i in range(40))]  # two chunks
-    force = Force([*prompt, *run(lab.plain(kind), prompt, 20).tokens], lambda step: step % 3 + 1)
-    session = lab.session(kind, force)
-    decode, calls = Context.decode, 0
-
-    def cancelled(context: Context, batch: Batch) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == at + 1:
-            raise DecodeAborted
-        decode(context, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Context, "decode", cancelled)
-        stopped = run(session, prompt, 20)
-    assert stopped.stop == "cancelled"
-    turn(lab, kind, session, force, [*prompt, *stopped.tokens, 9, 8])
-    turn(lab, kind, session, force, prompt)
 
 
 def test_speculation_may_be_switched_off_and_on_again(lab: Lab, kind: Kind) -> None:
