@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from localspec import resources
+from localspec import resources, validation
 from localspec.architectures import MTP_CHAINED
 from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
@@ -240,13 +240,8 @@ def _located(error: ValidationError, text: str, path: Path) -> CatalogError:
     first = min(error.errors(include_url=False), key=lambda e: place(e["loc"])[0])
     line, keys = place(first["loc"])
     where = f"{path}, line {line}" if line else str(path)
-    problem = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        problem = "this key is not known"
-    elif first["type"] == "string_pattern_mismatch":
-        problem = "a name has only letters, digits, '.', '_' and '-'"
     return CatalogError(
-        f"{where}: {'.'.join(keys) or 'the file'}: {problem[0].lower()}{problem[1:]}.",
+        f"{where}: {'.'.join(keys) or 'the file'}: {validation.problem(first)}.",
         f"The form of an entry stands at the top of {resources.catalogue_file()}.",
     )
 

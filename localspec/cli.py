@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from localspec import __version__
+
+if TYPE_CHECKING:
+    import typer
 
 INTERRUPTED = 130
 
@@ -42,13 +45,29 @@ def _run(args: list[str]) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "localspec"
-        return _say(error.format_message(), f"See `{command} --help`.", error.exit_code)
+        return _say(_problem(error), f"See `{command} --help`.", error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  the last place where a bug can be reported
         print(_report(error, args), file=sys.stderr)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _problem(error: typer.TyperException) -> str:
+    """What is wrong with the command's words; typer leaves the values of options to pydantic."""
+    from pydantic import ValidationError
+
+    from localspec import validation
+
+    found, options = error.__cause__, getattr(getattr(error, "param", None), "opts", ())
+    if not isinstance(found, ValidationError) or not options:
+        return error.format_message()
+    first = found.errors()[0]
+    said = validation.problem(first)
+    if said.startswith("must "):
+        return f"{options[0]} {said}, not {first['input']!r}."
+    return f"{options[0]}: {said.removesuffix('.')}."
 
 
 def _say(message: str, hint: str, exit_code: int) -> int:

@@ -6,6 +6,14 @@ stderr and ends with ``exit_code``: 2 for usage, 1 for failure (DESIGN section 8
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+_TELLING = re.compile(
+    r"error|exception|assert|abort|terminate called|fail|cannot|could not|out of memory", re.I
+)
+"""Log lines that may say why a process ended; most lines only say what it was doing."""
+
 
 class LocalspecError(Exception):
     """A problem the user can do something about.
@@ -73,9 +81,8 @@ class EngineDied(LocalspecError):
     """The engine process ended by itself. ``log_tail`` holds its last lines."""
 
     def __init__(self, how: str, log_tail: list[str], log_file: str = "") -> None:
-        last = f" Last log line: {log_tail[-1]!r}." if log_tail else ""
         super().__init__(
-            f"The engine process died ({how}).{last}",
+            f"The engine process died ({how}).{_cause(how, log_tail)}",
             f"Its log is {log_file}." if log_file else "",
         )
         self.how = how
@@ -85,3 +92,11 @@ class EngineDied(LocalspecError):
 
 class EngineFailed(LocalspecError):
     """The engine could not do what was asked but lives on."""
+
+
+def _cause(how: str, log_tail: Sequence[str]) -> str:
+    """Why the engine died, as far as that is known: the last thing it logged is no reason."""
+    if how == "signal SIGKILL":
+        return " It was killed from outside: by someone, or by the system for want of memory."
+    telling = [line.strip() for line in log_tail if _TELLING.search(line)]
+    return f" Its log says: {telling[-1]!r}." if telling else ""

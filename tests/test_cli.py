@@ -228,6 +228,24 @@ def test_wrong_words_are_usage_errors(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("bench -m demo --runs 0", "--runs must be at least 1, not '0'."),
+        ("bench -m demo --runs many", "--runs must be a whole number, not 'many'."),
+        ("bench -m demo --p-min 1.1", "--p-min must be at most 1, not '1.1'."),
+        ("bench -m demo --kv-type q9", "--kv-type: 'q9' is not one of 'f32', "),
+        ("run -m demo --top-p x hello", "--top-p must be a number, not 'x'."),
+        ("chat -m demo --thinking perhaps", "--thinking: 'perhaps' is not one of 'on', 'off'."),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_option_in_our_words(
+    calls: Calls, capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    assert code_of(*words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"localspec: {said}")
+
+
+@pytest.mark.parametrize(
     ("words", "content", "text"),
     [
         (["-"], "Grüße\n".encode(), "Grüße"),

@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from localspec import validation
 from localspec.errors import UsageError
 from localspec.resources import asset
 
@@ -155,10 +156,8 @@ def _parse(line: str, path: Path, number: int, workload: str) -> Prompt:
     try:
         row = _Line.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{path}, line {number}: {where + ': ' if where else ''}{first['msg']}.",
+            f"{path}, line {number}: {validation.sentence(error.errors()[0])}.",
             'A line is {"id": "...", "prompt": "..."} or {"id": "...", "messages": [...]}.',
         ) from None
     return Prompt(row.id or f"line-{number}", workload, row.pairs())

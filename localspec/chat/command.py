@@ -30,6 +30,7 @@ LONG_PREFILL = 512
 HELP = """\
 /spec on|off     speculation on or off from the next answer on
 /drafter NAME    another drafter: a name of the catalogue, a GGUF file, ngram, none, auto
+                 (without NAME: those of this model)
 /n N             draft at most N tokens a step; /n auto: as many as pay, chosen anew for each
 /regen           answer the last question again
 /stats           settings in effect and sums over this chat
@@ -41,11 +42,14 @@ HELP = """\
 /quit            leave (so does Ctrl-D)
 A line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of several
 lines, which is never a command.
-Ctrl-C stops an answer; what there is of it stays in the conversation."""
+Ctrl-C stops an answer, and what there is of it stays in the conversation; or the change to
+another drafter."""
 
 
 def chat(options: ChatOptions) -> int:
     """Chat until the input ends; returns the exit code."""
+    if options.max_tokens == 0:
+        raise UsageError("--max-tokens 0 leaves no answer to chat with.", "Give 1 or more.")
     screen = Screen(quiet=options.quiet)
     try:
         with ChatSession(options) as session:
@@ -107,6 +111,8 @@ class Screen:
         self.quiet = quiet
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self.terminal = self.out.isatty()
+        self._shared = _same_file(self.out, self.err)
+        self._line_open = False
         self._dim_out = self.terminal and not plain
         self._dim_err = self.err.isatty() and not plain
         # Through pipes the very text, also where locale or platform would change it; a terminal
@@ -120,16 +126,26 @@ class Screen:
                 reconfigure(encoding="utf-8", errors="replace", newline=newline)
 
     def write(self, text: str) -> None:
+        if text:
+            self._line_open = not text.endswith("\n")
         self.out.write(text)
         self.out.flush()
 
+    def end_line(self) -> None:
+        """After an answer that ends inside a line, where stdout and stderr are one (a terminal, or
+        ``2>&1``): the newline goes to stderr, for stdout is the answer's very text."""
+        if self._line_open and self._shared:
+            self._line_open = False
+            self.err.write("\n")
+            self.err.flush()
+
     def note(self, text: str) -> None:
-        self.out.flush()
+        self.end_line()
         self.err.write(f"\x1b[2m{text}\x1b[0m\n" if self._dim_err and text else f"{text}\n")
         self.err.flush()
 
     def error(self, error: LocalspecError) -> None:
-        self.out.flush()
+        self.end_line()
         hint = f"\n{error.hint}" if error.hint else ""
         self.err.write(f"error: {error.message}{hint}\n")
         self.err.flush()
@@ -144,11 +160,14 @@ class Screen:
 
     def exact(self, answer: Answer) -> bool:
         """Stream the answer's text as it is; True when Ctrl-C stopped it."""
-        with stopped_by_ctrl_c(answer) as stopped:
-            for text in self._texts(answer):
-                self.write(text)
-        if self.terminal and not answer.result.text.endswith("\n"):
-            self.write("\n")
+        try:
+            with stopped_by_ctrl_c(answer) as stopped:
+                for text in self._texts(answer):
+                    self.write(text)
+        finally:
+            if self.terminal and self._line_open:
+                self.write("\n")
+            self.end_line()
         return stopped()
 
     def answer(self, answer: Answer) -> bool:
@@ -188,6 +207,13 @@ class Screen:
         if shown:
             self.err.write("\r\x1b[K")
             self.err.flush()
+
+
+def _same_file(one: TextIO, other: TextIO) -> bool:
+    try:
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    except (OSError, ValueError):  # no files at all
+        return False
 
 
 @contextlib.contextmanager
@@ -322,6 +348,11 @@ class Repl:
             self.failed = True
             self.screen.notices(self.session)
             self.screen.error(error)
+        except KeyboardInterrupt:
+            # Inside a command, and only a change of drafter takes long enough to be interrupted.
+            self.stopped = True
+            self.screen.note("Stopped.")
+            self._say_drafter()
 
     def _message(self) -> tuple[str, bool]:
         """A line, lines joined by a backslash at their end, or a triple-quoted block; a block is
@@ -373,13 +404,23 @@ class Repl:
         self._say_drafter()
 
     def _drafter(self, name: str) -> None:
-        if not name:
-            raise UsageError("/drafter takes a name.", self._known_drafters())
-        self.session.use_drafter(name)
+        if name:
+            self.session.use_drafter(name)
+        else:
+            self._list_drafters()
         self._say_drafter()
 
-    def _known_drafters(self) -> str:
-        return f"Known here: none, {', '.join(d.name for d in self.session.target.drafters)}."
+    def _list_drafters(self) -> None:
+        used, drafters = self.session.drafter, self.session.target.drafters
+        known = {"none": "no speculation"}
+        for spec in drafters:
+            known[spec.name] = spec.method + (", what auto takes" if spec.recommended else "")
+        known.setdefault(used.name, used.method)
+        width = max(map(len, known))
+        for name, what in known.items():
+            mark = "*" if name == used.name else " "
+            self.screen.note(f"{mark} {name:{width}}  {what}")
+        self.screen.note("/drafter NAME takes one of these, or a GGUF file.")
 
     def _n(self, number: str) -> None:
         try:

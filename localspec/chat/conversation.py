@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 import pydantic
 
+from localspec import validation
 from localspec.chat.template import ChatTemplate
 from localspec.errors import ContextTooSmall, UsageError
 from localspec.records import Generation
+
+_GIVE_SAVED = "Give a file that /save wrote."
 
 Tokenize = Callable[[tuple[str, ...], bool], tuple[int, ...]]
 """Ids of segments; the flag asks for a BOS where the vocabulary wants one."""
@@ -167,13 +170,16 @@ class Conversation:
             saved = _Saved.model_validate_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(
-                f"The conversation {path} cannot be read: {error.strerror or error}."
+                f"The conversation {path} cannot be read: {error.strerror or error}.", _GIVE_SAVED
             ) from error
-        except (UnicodeDecodeError, pydantic.ValidationError) as error:
-            detail = str(error).splitlines()
+        except UnicodeDecodeError as error:
             raise UsageError(
-                f"{path} is not a saved conversation ({' '.join(detail[:3])}).",
-                "Give a file that /save wrote.",
+                f"{path} is not a saved conversation: it is not UTF-8 text.", _GIVE_SAVED
+            ) from error
+        except pydantic.ValidationError as error:
+            raise UsageError(
+                f"{path} is not a saved conversation: {validation.sentence(error.errors()[0])}.",
+                _GIVE_SAVED,
             ) from error
         return cls(
             template,

@@ -107,7 +107,7 @@ class ChatSession:
         self.last: Generation | None = None
         self.last_seed: int | None = None
         self.settings: dict[str, str | int | float | bool] = {}
-        self.n_ctx = 0
+        self.n_ctx = self._n_ctx_asked = 0
         self._start_engine = start_engine
         self._engine: Engine | None = None
         self._session: str | None = None
@@ -245,7 +245,7 @@ class ChatSession:
             prompt.ids,
             sampler=replace(self.sampler, seed=seed),
             # More than fits: then the engine ends at the context's end and says so.
-            max_tokens=self.options.max_tokens or self.n_ctx,
+            max_tokens=self.n_ctx if self.options.max_tokens is None else self.options.max_tokens,
             stop=(*self.options.stop, *prompt.stop),
             reuse=True,
         )
@@ -279,8 +279,13 @@ class ChatSession:
             raise UsageError(f"A draft of {n_max} tokens is none.", "Use /spec off for that.")
         if self.drafter.method == "none":
             raise UsageError("Speculation is off, so there is no draft.", "Use /spec on first.")
-        self.options = replace(self.options, n_max=n_max)
-        self._switch(self._settings(self._specs[self.drafter.method, self.drafter.path]))
+        before = self.options
+        self.options = replace(before, n_max=n_max)
+        try:
+            self._switch(self._settings(self._specs[self.drafter.method, self.drafter.path]))
+        except BaseException:
+            self.options = before
+            raise
 
     def _choose_drafter(self, name: str) -> DrafterSettings:
         if name == "all":
@@ -298,7 +303,10 @@ class ChatSession:
         return drafter.settings(n_max=o.n_max, p_min=o.p_min, sampled=o.sampled, tree=o.tree)
 
     def _switch(self, drafter: DrafterSettings) -> None:
-        """A new session with the needs of the drafter and the state of the old one."""
+        """A new session with the needs of the drafter and the state of the old one.
+
+        Where it fails or is interrupted, all stays as it was.
+        """
         before = self.drafter
         if drafter == before:
             return
@@ -306,8 +314,8 @@ class ChatSession:
         old, self._session = self._session, None
         if old is not None and self._engine is not None and self._engine.alive:
             try:
-                self._open(self.n_ctx, copy_from=old)
-            except LocalspecError as error:
+                self._open(self._n_ctx_asked, copy_from=old)
+            except (LocalspecError, KeyboardInterrupt) as error:
                 self.drafter = before
                 self._session = old
                 self._forget_if_dead(error)
@@ -325,7 +333,8 @@ class ChatSession:
     def _run_context(self, prompt_tokens: int) -> int:
         if self.options.engine.ctx:
             return self.options.engine.ctx
-        needed = prompt_tokens + (self.options.max_tokens or RUN_ANSWER) + self.drafter.n_max + 1
+        answer = RUN_ANSWER if self.options.max_tokens is None else self.options.max_tokens
+        needed = prompt_tokens + answer + self.drafter.n_max + 1
         needed = -(-needed // 256) * 256  # llama.cpp pads the cache to this anyway
         return min(needed, self.model.n_ctx_train) if self.model.n_ctx_train else needed
 
@@ -354,7 +363,7 @@ class ChatSession:
             opened = engine.open(name, self.drafter, context, copy_from)
         self._session = name
         self.settings = dict(opened.settings)
-        self.n_ctx = int(opened.settings.get("n_ctx", n_ctx))
+        self.n_ctx, self._n_ctx_asked = int(opened.settings.get("n_ctx", n_ctx)), n_ctx
         for note in opened.notes:
             self._tell_once(note)
 

@@ -131,8 +131,15 @@ class Engine:
         context: ContextSettings,
         copy_from: str | None = None,
     ) -> Opened:
+        """After a KeyboardInterrupt there is no such session: the engine gives the opening up, or
+        closes what it has opened, while other requests may follow."""
         request = m.Open(next(self._ids), session, drafter, context, copy_from)
-        return self._ask(m.Opened, request)
+        try:
+            return self._ask(m.Opened, request)
+        except KeyboardInterrupt:
+            self._send(m.Cancel(request.id))
+            self._send(m.Close(next(self._ids), session))
+            raise
 
     def close_session(self, session: str) -> None:
         self._ask(m.Ok, m.Close(next(self._ids), session))

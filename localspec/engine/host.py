@@ -28,7 +28,15 @@ from localspec.drafters.build import family_of
 from localspec.engine import messages as m
 from localspec.errors import EngineFailed, LocalspecError, ModelFileError
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
-from localspec.llama import Context, ContextParams, Model, ModelParams, build_info, log_capture
+from localspec.llama import (
+    Context,
+    ContextParams,
+    DecodeAborted,
+    Model,
+    ModelParams,
+    build_info,
+    log_capture,
+)
 from localspec.llama.context import AbortFlag
 from localspec.records import FULL_KV_TYPES, ContextSettings, LoadSettings, Span, Step
 
@@ -240,7 +248,7 @@ class Host:
             case m.Load():
                 return self.load(request)
             case m.Open():
-                return self.open(request)
+                return self.open_unless_cancelled(request)
             case m.Close():
                 self.close(request.session)
                 return m.Ok(request.id)
@@ -292,6 +300,15 @@ class Host:
         self.target = model = Model(request.path, params)
         return m.Loaded(request.id, model.info())
 
+    def open_unless_cancelled(self, request: m.Open) -> m.Opened:
+        self.pipe.running(request.id)
+        try:
+            return self.open(request)
+        except DecodeAborted:
+            raise EngineFailed("Opening the session was cancelled.") from None
+        finally:
+            self.pipe.running(None)
+
     def open(self, request: m.Open) -> m.Opened:
         model, s = self.model, request.context
         source = self.session(request.copy_from) if request.copy_from else None
@@ -317,15 +334,22 @@ class Host:
         if request.session in self.sessions:
             self.close(request.session)
         self.sessions[request.session] = session
-        effective = context.effective() | measured
+        effective = context.effective() | {"n_ctx": session.target.n_ctx} | measured
         for c in lent.contexts:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
-            request.id, request.session, effective, tuple(self._notes(s, bool(lent.contexts)))
+            request.id,
+            request.session,
+            effective,
+            tuple(self._notes(s, session.target.n_ctx, bool(lent.contexts))),
         )
 
-    def _notes(self, s: ContextSettings, drafter_has_cache: bool) -> list[str]:
+    def _notes(self, s: ContextSettings, n_ctx: int, drafter_has_cache: bool) -> list[str]:
         notes = []
+        if n_ctx > s.n_ctx:
+            notes.append(
+                f"The context holds {n_ctx} tokens: llama.cpp rounds the {s.n_ctx} asked for up."
+            )
         if s.n_ctx > self.model.n_ctx_train:
             notes.append(
                 f"The context of {s.n_ctx} tokens is longer than the {self.model.n_ctx_train} "

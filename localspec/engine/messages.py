@@ -96,7 +96,8 @@ class Generate(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """Stop the generation with this id within one step or prefill chunk (no answer of its own)."""
+    """Stop the generation with this id within one step or prefill chunk, or the opening of a
+    session within one decode (no answer of its own)."""
 
 
 class Probe(Message, frozen=True):

@@ -35,6 +35,14 @@ SAMPLING_KEYS = {
 }
 
 
+def short_count(n: int) -> str:
+    """Three digits of a number of parameters: "135M", "7.24B"."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= 0.9995 * size:
+            return f"{n / size:.3g}{unit}"
+    return str(n)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelParams:
     """LoadSettings as they apply to one model; ``load_mtp`` loads the MTP layers of the file."""
@@ -222,10 +230,17 @@ class Model:
         value = int(self.meta(f"{arch}.attention.value_length") or head)
         return self.layers * heads_kv * (key + value) * 2
 
+    def _size_bytes(self) -> int:
+        """Size of the file, or of all files of a split model."""
+        try:
+            files = self.header.shards
+        except ModelFileError:  # llama.cpp reads more than we do
+            files = (self.path,)
+        return sum(file.stat().st_size for file in files)
+
     def info(self) -> ModelInfo:
-        description = ctypes.create_string_buffer(256)
-        L.llama_model_desc(self.handle, description, len(description))
-        described = description.value.decode("utf-8", "replace")
+        parameters = int(L.llama_model_n_params(self.handle))
+        quant = L.llama_ftype_name(L.llama_model_ftype(self.handle)).decode()
         sampling: dict[str, float] = {}
         for key, name in SAMPLING_KEYS.items():
             value = self.meta(f"general.sampling.{key}")
@@ -235,10 +250,11 @@ class Model:
         return ModelInfo(
             path=str(self.path),
             arch=self.arch,
-            description=described,
-            quant=L.llama_ftype_name(L.llama_model_ftype(self.handle)).decode(),
-            size_bytes=int(L.llama_model_size(self.handle)),
-            n_params=int(L.llama_model_n_params(self.handle)),
+            # not llama_model_desc: it names the size by the layers, "256M" for one of 135M
+            description=f"{self.arch} {short_count(parameters)} {quant}",
+            quant=quant,
+            size_bytes=self._size_bytes(),
+            n_params=parameters,
             n_ctx_train=self.n_ctx_train,
             n_vocab=self.vocab.size,
             n_layer=self.layers,

@@ -102,7 +102,6 @@ def test_quit_ends_the_chat_without_reading_on(talk: Any) -> None:
         ("/nosuch", "There is no command /nosuch."),
         ("/spec", "/spec takes on or off."),
         ("/spec maybe", "/spec takes on or off."),
-        ("/drafter", "Known here: none, ngram."),
         ("/drafter nosuch", "no drafter called 'nosuch'"),
         ("/drafter all", "A chat uses one drafter."),
         ("/n", "/n takes a number"),
@@ -145,6 +144,76 @@ def test_commands_change_what_they_say(talk: Any) -> None:
     assert "3 answers" in said_so
 
 
+def test_drafter_without_a_name_lists_them(talk: Any) -> None:
+    chat = talk()
+    assert chat("/spec off", "/drafter", "/drafter ngram", "/drafter") == 0
+    lines = chat.err.getvalue().splitlines()
+    assert lines == [
+        "Speculation is off.",
+        "* none   no speculation",
+        "  ngram  ngram",
+        "/drafter NAME takes one of these, or a GGUF file.",
+        "Speculation is off.",
+        "Speculation is on: ngram, at most 8 a step.",
+        "  none   no speculation",
+        "* ngram  ngram",
+        "/drafter NAME takes one of these, or a GGUF file.",
+        "Speculation is on: ngram, at most 8 a step.",
+    ]
+
+
+def press_ctrl_c_in_opening(chat: Chat, number: int) -> None:
+    """Ctrl-C comes while the engine opens a session, the ``number``-th from the start on."""
+    open_session, calls = chat.engine.open, []
+
+    def opening(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return open_session(*given)
+
+    chat.engine.open = opening  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("line", "before"),
+    [
+        ("/n 5", ("ngram", 8)),
+        ("/n auto", ("ngram", 8)),
+        ("/spec off", ("ngram", 8)),
+        ("/drafter none", ("ngram", 8)),
+        ("/spec on", ("none", 0)),
+        ("/drafter ngram", ("none", 0)),
+    ],
+)
+def test_ctrl_c_while_the_drafter_is_switched_keeps_the_former_one(
+    talk: Any, monkeypatch: pytest.MonkeyPatch, line: str, before: tuple[str, int]
+) -> None:
+    off = ["/spec off"] if before[0] == "none" else []
+    chat = talk(said("Hello"), said("Still here"))
+    press_ctrl_c_in_opening(chat, 2 + len(off))
+    run = Repl.run
+
+    def on_a_terminal(repl: Repl) -> int:
+        repl.interactive = True
+        return run(repl)
+
+    monkeypatch.setattr(Repl, "run", on_a_terminal)
+    assert chat(*off, "Hi", line, "And now?") == 0
+    assert chat.questions == ["Hi", "And now?"]
+    assert (chat.session.drafter.name, chat.session.drafter.n_max) == before
+    assert chat.session.options.n_max is None
+    assert "Stopped." in chat.err.getvalue()
+    assert len(chat.engine.closed) == len(off)
+
+
+def test_ctrl_c_during_a_switch_ends_a_chat_through_pipes_with_130(talk: Any) -> None:
+    chat = talk(said("Hello"))
+    press_ctrl_c_in_opening(chat, 2)
+    assert chat("Hi", "/spec off", "And now?") == 130
+    assert chat.questions == ["Hi"]
+
+
 def test_the_draft_length_can_be_left_to_the_machine(talk: Any) -> None:
     chat = talk(said("one"))
     assert chat("/n auto", "Hi", "/stats") == 0
@@ -167,6 +236,34 @@ def test_a_conversation_is_saved_and_read_again(talk: Any, tmp_path: Path) -> No
     assert chat("Hi", f'/save "{file}"', "/reset", f'/load "{file}"', "Bye") == 0
     assert chat.questions == ["Hi", "Bye"]
     assert json.loads(file.read_text())["settings"]["drafter"]["method"] == "ngram"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"hello", "this is not valid JSON (expected value at line 1 column 1)"),
+        (b"\xff", "it is not UTF-8 text"),
+        (b"[]", "must be an object"),
+        (b"{}", "model: is missing"),
+        (b'{"model": "m", "messages": "hi"}', "messages: must be a list"),
+        (b'{"model": "m", "messages": [{"role": "me"}]}', "must be 'user' or 'assistant'"),
+        (b'{"model": "m", "messages": [], "first": 2}', "first does not point at a question"),
+    ],
+)
+def test_a_bad_file_is_refused_in_our_words(
+    talk: Any, tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    file = tmp_path / "chat.json"
+    file.write_bytes(content)
+    chat = talk(said("Hello"))
+    chat("Hi", f'/load "{file}"')
+    shown = chat.err.getvalue().splitlines()
+    assert shown[-2].startswith(f"error: {file} is not a saved conversation: ")
+    assert shown[-2].endswith(f"{sentence}.")
+    assert shown[-1] == "Give a file that /save wrote."
+    for word in ("pydantic", "validation error", "Input should", "_Saved"):
+        assert word not in chat.err.getvalue()
+    assert chat.questions == ["Hi"]
 
 
 def test_a_dead_engine_is_said_and_the_next_question_gets_a_new_one(talk: Any) -> None:
@@ -225,6 +322,12 @@ def test_bytes_that_are_no_text_become_replacement_characters() -> None:
 def test_a_run_without_a_prompt_is_refused() -> None:
     with pytest.raises(UsageError, match="empty"):
         command.run(ChatOptions("demo"), "")
+
+
+def test_a_chat_without_answers_is_refused() -> None:
+    with pytest.raises(UsageError, match="--max-tokens 0") as refused:
+        command.chat(ChatOptions("demo", max_tokens=0))
+    assert refused.value.hint
 
 
 def test_a_models_words_may_not_steer_the_terminal(talk: Any) -> None:

@@ -156,6 +156,31 @@ def test_run_writes_the_answer_and_nothing_else_on_stdout(tiny_bytes: Path) -> N
     assert (quiet.stdout, quiet.stderr) == (done.stdout, b"")
 
 
+def test_where_stdout_and_stderr_are_one_the_statistics_have_a_line_of_their_own(
+    tiny_bytes: Path,
+) -> None:
+    asked = {"model": str(tiny_bytes), "drafter": "none", "max_tokens": 20}
+    words = program("run", "Hi", **asked, engine={"sampler": {"temperature": 0.0}, **ONE})
+    apart = subprocess.run(words, capture_output=True, cwd=ROOT, timeout=300)
+    assert not apart.stdout.endswith(b"\n")
+    assert apart.stderr.startswith(b"20 tokens")
+    together = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, timeout=300
+    ).stdout
+    assert together.startswith(apart.stdout + b"\n20 tokens")
+
+
+def test_no_tokens_asked_of_run_is_no_text_and_no_error(tiny_bytes: Path) -> None:
+    """As llama.cpp's -n 0: the prompt is evaluated, nothing is generated."""
+    engine = {"ctx": 300, **ONE}
+    done = call("run", "Hi", model=str(tiny_bytes), drafter="ngram", max_tokens=0, engine=engine)
+    errors = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert "0 tokens · n/a tok/s" in errors
+    assert "--max-tokens reached" in errors
+    assert "note: The context holds 512 tokens: llama.cpp rounds the 300 asked for up." in errors
+
+
 def test_run_raw_has_one_bos_whether_or_not_the_prompt_brings_one(tiny_target: Path) -> None:
     """tiny_target adds ``<s>``."""
     for prompt in ("abc", "<s>abc"):

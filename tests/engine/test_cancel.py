@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,34 @@ def test_an_interrupted_request_is_passed_over(slow: Engine) -> None:
     assert slow.tokenize("ab", bos=False)
     assert slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True).stop == "length"
     slow.close_session("s")
+
+
+def test_an_interrupted_opening_leaves_nothing_open(slow: Engine) -> None:
+    slow.open("s", PLAIN, context(2048))
+    expected = slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True).tokens
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):  # the costs of auto are measured for longer than that
+        slow.open("new", replace(NGRAM, auto=True, n_max=16), context(2048), "s")
+    timer.join()
+    with pytest.raises(EngineFailed, match="No session 'new'"):
+        slow.generate("new", PROMPT)
+    again = slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True, reuse=True)
+    assert again.tokens == expected
+    assert again.cached_tokens > 0
+    slow.open("new", NGRAM, context(2048))
+    assert slow.generate("new", PROMPT, max_tokens=3, ignore_eos=True).tokens == expected
+    slow.close_session("new")
+    slow.close_session("s")
+
+
+def test_a_cancelled_opening_is_given_up_in_its_middle(slow: Engine) -> None:
+    request = m.Open(10**6, "new", replace(NGRAM, auto=True, n_max=16), context(2048))
+    slow._settle()
+    slow._send(request)
+    slow._send(m.Cancel(request.id))
+    with pytest.raises(EngineFailed, match="cancelled"):
+        slow._expect(m.Opened, request.id)
 
 
 def test_an_abandoned_stream_does_not_disturb_what_follows(

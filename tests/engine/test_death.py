@@ -57,6 +57,8 @@ def test_a_kill_during_a_generation_is_reported(
     with pytest.raises(EngineDied, match="signal SIGKILL") as caught:
         stream.drain()
     assert caught.value.how == "signal SIGKILL"
+    assert "killed from outside" in caught.value.message
+    assert caught.value.log_tail[-1] not in caught.value.message, "it is no reason"
     assert 0 < len(caught.value.log_tail) <= 20
     assert any("llama_context" in line for line in caught.value.log_tail)
     assert str(engine.log_file) in str(caught.value)
@@ -99,8 +101,10 @@ def test_other_signals_are_named(
 ) -> None:
     engine = start_engine(tiny_target)
     os.kill(engine.pid, number)
-    with pytest.raises(EngineDied, match=f"signal {number.name}"):
+    with pytest.raises(EngineDied, match=f"signal {number.name}") as caught:
         engine.tokenize("a")
+    assert caught.value.log_tail
+    assert caught.value.message == f"The engine process died (signal {number.name})."
 
 
 def test_a_garbled_frame_ends_the_engine_with_a_traceback(start_engine: StartEngine) -> None:

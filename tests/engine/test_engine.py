@@ -50,7 +50,20 @@ def test_open_answers_with_the_settings_in_effect(engine: Engine, tiny_draft: Pa
     for side in ("", "draft_"):
         assert settings[f"{side}threads"] == settings[f"{side}threads_batch"] == 1
     assert any("longer than the 256" in note for note in opened.notes)
+    assert any("holds 512 tokens: llama.cpp rounds the 300" in note for note in opened.notes)
     engine.close_session("o")
+
+
+def test_cells_that_branches_need_are_no_context(engine: Engine, tiny_draft: Path) -> None:
+    """A tree of 8 nodes takes 9 of the cells, which are no room for text."""
+    tree = replace(draft_model(tiny_draft), tree=8)
+    opened = engine.open("t", tree, context(512))
+    n_ctx = opened.settings["n_ctx"]
+    assert 512 <= n_ctx < 768
+    engine.generate("t", (BOS, *[5] * (n_ctx - 2)), max_tokens=1)
+    with pytest.raises(ContextTooSmall, match=f"the context holds {n_ctx}"):
+        engine.generate("t", (BOS, *[5] * (n_ctx - 1)), max_tokens=1)
+    engine.close_session("t")
 
 
 def test_a_quantised_drafter_cache_is_warned_of_before(engine: Engine, models: Path) -> None:

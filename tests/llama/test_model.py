@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import gguf
@@ -11,9 +12,10 @@ from llama.conftest import MakeContext
 from tiny_models import CHATML, tiny_llama
 
 from localspec.errors import ModelFileError, UsageError
-from localspec.gguf_header import check_model_file
+from localspec.gguf_header import check_model_file, read_header
 from localspec.llama import Context, Model, ModelParams, build_info
 from localspec.llama.context import Batch
+from localspec.llama.model import short_count
 from localspec.records import LoadSettings
 
 
@@ -26,7 +28,33 @@ def test_what_a_model_says_of_itself(tiny_bytes: Path) -> None:
     assert (info.bos, info.eos, info.add_bos) == ("<s>", "</s>", True)
     assert info.can_roll_back
     assert info.kv_bytes_per_token == 2 * 2 * 32 * 2, "layers, K and V, width, bytes of f16"
-    assert 0 < info.size_bytes < tiny_bytes.stat().st_size
+    assert info.size_bytes == tiny_bytes.stat().st_size
+    weights = sum(math.prod(t.shape) for t in read_header(tiny_bytes).tensors)
+    assert info.n_params == weights
+    assert info.description == f"llama {weights / 1e3:.3g}K {info.quant}"
+
+
+def test_the_demo_has_as_many_parameters_as_its_name_says(demo_model: Path) -> None:
+    """llama.cpp names the size of a llama by its layers: "256M" for these 135M."""
+    with Model(demo_model) as model:
+        info = model.info()
+    assert info.description == "llama 135M Q4_1"
+    assert info.size_bytes == demo_model.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("n", "words"),
+    [
+        (999, "999"),
+        (1_000, "1K"),
+        (134_515_008, "135M"),
+        (999_700_000, "1B"),
+        (7_241_732_096, "7.24B"),
+        (1_026_000_000_000, "1.03T"),
+    ],
+)
+def test_parameters_are_counted_in_three_digits(n: int, words: str) -> None:
+    assert short_count(n) == words
 
 
 def test_a_recurrent_model_cannot_roll_back(tiny_mamba: Path) -> None:
