@@ -34,11 +34,12 @@ test. At a greater depth the estimate for the position before it counts so: a de
 reached is expected to go on like the last one that was. And so much a mean still counts after a
 long time without a draft, so that a few good probes outweigh it."""
 PROBE_SHARE = 0.015
-"""Of the tokens emitted while drafting does not pay, the share that probes may cost. Where waking
-the drafter alone costs more for every token than that, there are no further probes."""
+"""Of the tokens emitted, the share that probes of drafters that do not pay may cost, in all: each
+has its part of it, or the one whose probes are cheap would leave nothing for the others. Where
+waking a drafter alone costs more for every token than that, there are no further probes of it."""
 PROBE_START, PROBE_MOST = 1.0, 2.0
-"""Tokens that probes may cost at the start of a run, when knowing is worth most, and the most that
-can be saved up for them, or a long text would end in a row of them."""
+"""Tokens that a drafter's probes may cost at the start of a run, when knowing is worth most, and
+the most that can be saved up for them, or a long text would end in a row of them."""
 LEVEL_WINDOW, ENTRY_WINDOW = 64, 32
 """Steps over which a cost table follows a change that all sizes share (depth, load, clock), and one
 of a single size. The first is the slower, once it is settled: a size that is used all the time must
@@ -131,11 +132,28 @@ class Rates:
         keep = (1 - 1 / WINDOW) ** steps
         self.counted = [max(n * keep, min(n, TRUST)) for n in self.counted]
 
+    def forget(self, first: int) -> None:
+        """A step that could not reach the positions from ``first`` on: what they are expected to be
+        goes back, little by little, to the position before them. Else bad luck at a depth, or text
+        of long ago, would keep drafts from ever being that long again."""
+        for i in range(first, len(self.counted)):
+            self.counted[i] *= 1 - 1 / WINDOW
+
 
 class Source:
     """What is known of one drafter: its rates, its cost, how long it was left out."""
 
-    __slots__ = ("accepted", "asked", "cost", "drafted", "idle", "lengths", "missed", "wake")
+    __slots__ = (
+        "accepted",
+        "asked",
+        "cost",
+        "credit",
+        "drafted",
+        "idle",
+        "lengths",
+        "missed",
+        "wake",
+    )
 
     def __init__(self, costs: Sequence[float], wake: float) -> None:
         bound = len(costs) - 1
@@ -149,6 +167,7 @@ class Source:
         self.missed = 0
         self.idle = 0
         self.asked = 0
+        self.credit = PROBE_START
 
     def see(self, drafted: int, accepted: int) -> None:
         """It was asked for up to ``asked`` tokens."""
@@ -166,6 +185,7 @@ class Source:
             self.accepted.see(i, True)
         if accepted < self.asked:
             self.accepted.see(accepted + 1, False)
+        self.accepted.forget(self.asked + 1)
 
     def attempted(self, drafted: int) -> int:
         """A drafter that stops early has worked on one token more than it drafted."""
@@ -192,8 +212,7 @@ class Adaptive:
         self._rest = costs.rest
         self._sources = [Source(d, w) for d, w in zip(costs.draft, costs.wake, strict=True)]
         self._rate = 1 / (self._verify.of(0) + self._rest)
-        self._credit = PROBE_START
-        self._probing = False
+        self._probing: Source | None = None
         self._undrafted = RETHINK
 
     def limit(self, most: int) -> int:
@@ -209,15 +228,16 @@ class Adaptive:
     def _choose(self) -> None:
         rate = self._rate
         tokens, seconds = 1.0, self._verify.of(0) + self._rest  # of a plain step
-        self._probing = False
+        self._probing = None
         # what is gained behind a source counts wherever that source drafts nothing
         for i in range(len(self._sources) - 1, -1, -1):
-            n, best, best_tokens, best_seconds = self._best(self._sources[i], tokens, seconds)
+            source = self._sources[i]
+            n, best, best_tokens, best_seconds = self._best(source, tokens, seconds)
             loss = tokens - rate * seconds - best
             if loss < 0:
                 tokens, seconds = best_tokens, best_seconds
-            elif loss <= self._credit and not self._probing:
-                self._probing = True
+            elif loss <= source.credit and self._probing is None:
+                self._probing = source
             else:
                 n = 0
             self.limits[i] = n
@@ -279,10 +299,12 @@ class Adaptive:
             self._rest += (min(rest, 2 * self._rest) - self._rest) / ENTRY_WINDOW
         else:
             expected += self._see_draft(asked, drafted, rest - self._rest)
-        self._credit = min(self._credit + PROBE_SHARE * tokens, PROBE_MOST)
+        for source in self._sources:
+            earned = PROBE_SHARE * tokens / len(self._sources)
+            if source is asked is self._probing:
+                earned += tokens - self._rate * expected
+            source.credit = min(source.credit + earned, PROBE_MOST)
         self._undrafted = RETHINK if drafted or self._probing else self._undrafted + 1
-        if self._probing:
-            self._credit = min(self._credit + tokens - self._rate * expected, PROBE_MOST)
 
     def _see_draft(self, source: Source, drafted: int, seconds: float) -> float:
         """Drafting added ``seconds`` to the step; returns what it was expected to add."""

@@ -46,6 +46,7 @@ def measure(session: Session, limits: list[int]) -> StepCosts:
             "The automatic draft length is for chains, not for draft trees.",
             "Give --n-max a number, or leave the tree out.",
         )
+    session.clear()
     bounds = limits.copy()
     verify = _verify_costs(session, max(bounds))
     rehearsal = _rehearse(session, limits)
