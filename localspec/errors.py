@@ -6,8 +6,9 @@ stderr and ends with ``exit_code``: 2 for usage, 1 for failure (DESIGN section 8
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _TELLING = re.compile(
     r"error|exception|assert|abort|terminate called|fail|cannot|could not|out of memory", re.I
@@ -66,6 +67,16 @@ class HubUnreachable(HubError):
     """No answer for now: offline mode, no connection, a limit on requests, a fault of the Hub."""
 
 
+class DownloadFailed(LocalspecError):
+    """A file could not be stored whole: no room, no right to write, not the bytes promised."""
+
+
+class DownloadCancelled(LocalspecError):
+    """The user ended a download; what arrived is kept."""
+
+    exit_code = 130
+
+
 class ContextTooSmall(LocalspecError):
     """The prompt does not fit the context; the message has both numbers."""
 
@@ -100,3 +111,9 @@ def _cause(how: str, log_tail: Sequence[str]) -> str:
         return " It was killed from outside: by someone, or by the system for want of memory."
     telling = [line.strip() for line in log_tail if _TELLING.search(line)]
     return f" Its log says: {telling[-1]!r}." if telling else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint that names what is spelled alike, with a space behind it; else nothing."""
+    near = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}? " if near else ""
