@@ -249,7 +249,8 @@ class _Transfer:
 
     def run(self) -> None:
         try:
-            self._run()
+            if not self.file.is_here:
+                self._bring()
             self.done, self.state, self.note = self.file.size, "done", ""
         except _Cancelled:
             self.state = "cancelled"
@@ -262,10 +263,8 @@ class _Transfer:
         if self.state in ("waiting", "downloading", "verifying"):
             self.state = "cancelled"
 
-    def _run(self) -> None:
+    def _bring(self) -> None:
         file = self.file
-        if file.is_here:
-            return
         with _storing(file.part), self._locked():
             if file.is_here:  # another process brought it
                 return
