@@ -27,7 +27,25 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if args == ["--version"]:
         print(f"localspec {__version__}")
         sys.exit(0)
-    sys.exit(_run(args))
+    sys.exit(_run(args) if args or not _on_a_terminal() else _app())
+
+
+def _on_a_terminal() -> bool:
+    """Can the app be drawn? Otherwise ``localspec`` alone shows its help."""
+    return all(s is not None and s.isatty() for s in (sys.stdin, sys.stdout))
+
+
+def _app() -> int:
+    """The app, without importing a command: it has half a second to be there."""
+    try:
+        from localspec.tui.app import run
+
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the last place where a bug can be reported
+        print(_report(error, []), file=sys.stderr)
+        return 1
 
 
 def _run(args: list[str]) -> int:

@@ -52,3 +52,10 @@ def test_the_rooms_beside_import_no_engine(module: str) -> None:
 )
 def test_the_outer_tree_imports_no_engine(module: str) -> None:
     assert not imported(f"import localspec.{module}") & HEAVY
+
+
+def test_the_app_imports_neither_the_engine_nor_what_the_first_paint_can_do_without() -> None:
+    modules = imported("import localspec.tui.app, localspec.tui.screens.chat")
+    assert "textual" in modules
+    assert not modules & (HEAVY - {"textual"})
+    assert not modules & {"pydantic", "jinja2", "typer", "psutil"}

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import Workload, load
 from localspec.catalog import Target, resolve_drafters, resolve_target
 from localspec.chat.template import ChatTemplate
-from localspec.engine.client import Engine
+from localspec.engine.client import Engine, connect
 from localspec.errors import ContextTooSmall, LocalspecError, UsageError
 from localspec.records import BenchOptions, ContextSettings, ModelInfo, SamplerSettings
 
@@ -107,17 +108,8 @@ def _measure(
     show: Quiet,
 ) -> reports.Report:
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
-
-    def connect() -> Engine:
-        engine = Engine(log_file=log_file)
-        try:
-            engine.load(target.path, options.engine.load)
-        except BaseException:
-            engine.close()
-            raise
-        return engine
-
-    engine = connect()
+    start = partial(connect, target.path, options.engine.load, log_file)
+    engine = start()
     sessions = None
     try:
         model, build = engine.model, engine.build
@@ -128,7 +120,7 @@ def _measure(
         for warning in warnings:
             show.say(f"warning: {warning}")
         sha256 = _sha256(model)
-        sessions = Sessions(engine, connect, plan.context, together)
+        sessions = Sessions(engine, start, plan.context, together)
         measurement = Runner(plan, sessions, show).run()
         audits = _audit(measurement, sessions, show)
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 from localspec.catalog import DrafterSpec, Target, resolve_drafters, resolve_target
 from localspec.chat.conversation import Conversation, Prompt
 from localspec.chat.template import ChatTemplate
-from localspec.engine.client import Engine, Stream
+from localspec.engine.client import Engine, Stream, connect
 from localspec.engine.messages import Chunk, Prefill
 from localspec.errors import (
     ContextTooSmall,
@@ -95,9 +95,7 @@ class ChatSession:
     ``with ChatSession(options) as chat: for event in chat.ask("Hello"): ...``
     """
 
-    def __init__(
-        self, options: ChatOptions, *, start_engine: Callable[..., Engine] = Engine
-    ) -> None:
+    def __init__(self, options: ChatOptions, *, connect: Callable[..., Engine] = connect) -> None:
         self.options = options
         self.target = resolve_target(options.model)
         self._specs: dict[tuple[str, str | None], DrafterSpec] = {}
@@ -108,7 +106,7 @@ class ChatSession:
         self.last_seed: int | None = None
         self.settings: dict[str, str | int | float | bool] = {}
         self.n_ctx = self._n_ctx_asked = 0
-        self._start_engine = start_engine
+        self._connect = connect
         self._engine: Engine | None = None
         self._session: str | None = None
         self._opened = 0
@@ -139,13 +137,10 @@ class ChatSession:
             self._engine, self._session = None, None
         if self._engine is None:
             log_file = self.options.engine.log_file
-            engine = self._start_engine(log_file=Path(log_file) if log_file else None)
-            try:
-                self._model = engine.load(self.target.path, self.options.engine.load)
-            except BaseException:
-                engine.close()
-                raise
-            self._engine = engine
+            self._engine = self._connect(
+                self.target.path, self.options.engine.load, Path(log_file) if log_file else None
+            )
+            self._model = self._engine.model
         return self._engine
 
     @property

@@ -251,7 +251,7 @@ class Engine:
                 self._process.stdin.write(data)
                 self._process.stdin.flush()
             except (OSError, ValueError) as e:
-                raise self._death() from e
+                raise self.death() from e
 
     def _ask(self, kind: type[A], request: m.Message) -> A:
         self._settle()
@@ -280,14 +280,15 @@ class Engine:
             answer = self._answers.get()
             if answer is None:
                 self._answers.put(None)  # so that the next call is told as well
-                raise self._death()
+                raise self.death()
             if answer.id != request:
                 continue
             if isinstance(answer, m.Failed):
                 raise _as_error(answer)
             return answer
 
-    def _death(self) -> errors.EngineDied:
+    def death(self) -> errors.EngineDied:
+        """How the process ended, for a caller that found it not ``alive``."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -311,6 +312,17 @@ class Engine:
             return []
         # llama.cpp shows the loading of weights as lines of dots
         return [line for line in text.splitlines() if line.strip(" .")][-lines:]
+
+
+def connect(target: Path, settings: LoadSettings, log_file: Path | None = None) -> Engine:
+    """A new engine process with ``target`` loaded."""
+    engine = Engine(log_file=log_file)
+    try:
+        engine.load(target, settings)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
 
 
 class Stream(Iterator[Prefill | Chunk]):

@@ -181,7 +181,7 @@ def test_what_cannot_be_done_is_said_before_anything_runs(options, monkeypatch, 
     def no_engine(**_):
         raise AssertionError("an engine was started")
 
-    monkeypatch.setattr("localspec.bench.command.Engine", no_engine)
+    monkeypatch.setattr("localspec.bench.command.connect", no_engine)
     with pytest.raises(LocalspecError, match=re.escape(said)) as error:
         bench(replace(options, **change))
     assert type(error.value) is kind

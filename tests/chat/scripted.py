@@ -118,16 +118,20 @@ class ScriptedEngine:
         self.max_tokens: list[int] = []
         self.stops: list[tuple[str, ...]] = []
 
-    def start(self, *, log_file: Path | None = None) -> ScriptedEngine:
+    def connect(
+        self, target: Path, settings: LoadSettings, log_file: Path | None = None
+    ) -> ScriptedEngine:
         self.starts += 1
         self.alive = True
+        self.load(target, settings)
         return self
 
     def close(self) -> None:
         self.alive = False
 
     def load(self, path: str | Path, settings: LoadSettings) -> ModelInfo:
-        return model_info(**self.facts)
+        self.model = model_info(**self.facts)
+        return self.model
 
     def open(
         self,

@@ -41,8 +41,8 @@ class Chat:
 
         chosen = ChatOptions(**{"model": "t", **options})
         screen = Screen(quiet=chosen.quiet, out=self.out, err=self.err)
-        start: Any = self.engine.start
-        with ChatSession(chosen, start_engine=start) as chat:
+        connect: Any = self.engine.connect
+        with ChatSession(chosen, connect=connect) as chat:
             self.session = chat
             return Repl(chat, screen, read).run()
 

@@ -15,7 +15,6 @@ from localspec.errors import (
     ContextTooSmall,
     DrafterError,
     EngineDied,
-    LocalspecError,
     SpeculationRefused,
     UsageError,
 )
@@ -45,7 +44,7 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def session(scripted: ScriptedEngine, **options: Any) -> ChatSession:
     chosen = ChatOptions(**{"model": "t", **options})
-    return ChatSession(chosen, start_engine=scripted.start)  # type: ignore[arg-type]
+    return ChatSession(chosen, connect=scripted.connect)  # type: ignore[arg-type]
 
 
 def finish(answer: Answer) -> str:
@@ -349,14 +348,3 @@ def test_an_engine_that_died_between_turns_is_started_again() -> None:
         finish(chat.ask("2"))
         assert len(chat.conversation.messages) == 4
     assert engine.starts == 2
-
-
-def test_an_engine_whose_model_does_not_load_is_closed() -> None:
-    class Broken(ScriptedEngine):
-        def load(self, *_args: object) -> Any:
-            raise LocalspecError("no such model")
-
-    engine = Broken()
-    with session(engine) as chat, pytest.raises(LocalspecError):
-        chat.start()
-    assert not engine.alive

@@ -10,6 +10,7 @@ import pytest
 from engine.conftest import NGRAM, PLAIN, StartEngine, context
 from tiny_models import BOS, EOS, tiny_llama
 
+from localspec.engine import client
 from localspec.engine import messages as m
 from localspec.engine.client import Engine
 from localspec.errors import (
@@ -20,7 +21,7 @@ from localspec.errors import (
     ModelFileError,
     UsageError,
 )
-from localspec.records import ContextSettings, DrafterSettings, SamplerSettings
+from localspec.records import ContextSettings, DrafterSettings, LoadSettings, SamplerSettings
 
 PROMPT = (BOS, 5, 6, 7, 8, 5, 6)
 HOT = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
@@ -413,3 +414,23 @@ def test_an_end_of_generation_is_counted_and_has_no_text(
     engine.open("s", PLAIN, context())
     run = engine.generate("s", PROMPT, max_tokens=10)
     assert (run.tokens, run.text, run.stop) == ((EOS,), "", "eog")
+
+
+def test_connect_ends_an_engine_whose_model_does_not_load(
+    monkeypatch: pytest.MonkeyPatch, tiny_target: Path, tmp_path: Path
+) -> None:
+    started: list[Engine] = []
+
+    class Watched(Engine):
+        def __init__(self, *, log_file: Path | None = None) -> None:
+            super().__init__(log_file=log_file)
+            started.append(self)
+
+    monkeypatch.setattr(client, "Engine", Watched)
+    with client.connect(tiny_target, LoadSettings(), tmp_path / "log") as engine:
+        assert engine.model.path == str(tiny_target)
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF nonsense")
+    with pytest.raises(LocalspecError):
+        client.connect(bad, LoadSettings())
+    assert [e.alive for e in started] == [False, False]

@@ -1,0 +1,101 @@
+"""What each number means, in words for a person: the one place that screens and help quote.
+
+The definitions are those of DESIGN section 5, which ``records`` computes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    name: str
+    means: str
+
+
+TERMS: dict[str, Term] = {
+    "tok/s": Term(
+        "tok/s",
+        "Tokens a second while decoding, in the engine's own time. During an answer: over the last "
+        "2 seconds. Afterwards: tokens emitted by decode steps / time from the first token to the "
+        "last. Reading the prompt and drawing the screen are not in it.",
+    ),
+    "baseline": Term(
+        "baseline",
+        "The same model without a drafter. It is measured, never assumed: from the last answer "
+        "with speculation off, or when you ask for it. Its age and context depth stand beside it, "
+        "because decoding slows as the context fills.",
+    ),
+    "speedup": Term(
+        "speedup",
+        "Decode tok/s with the drafter / tok/s of the baseline. Over 1 the drafter pays. In square "
+        "brackets: the 95 % confidence interval. An interval that holds 1.00 shows no difference.",
+    ),
+    "accept length": Term(
+        "accept length (AL)",
+        "Tokens emitted by decode steps / passes of the target in them. 1.00 without a drafter: "
+        "one pass, one token. With one, it is what each expensive pass yields on average.",
+    ),
+    "passes": Term(
+        "passes",
+        "How often the target was run in decode steps; each pass checks a whole draft at once.",
+    ),
+    "acceptance rate": Term(
+        "acceptance rate", "Accepted / drafted tokens; drafted = submitted to the target's check."
+    ),
+    "coverage": Term(
+        "coverage", "Steps with a draft / all steps. A drafter that has nothing to say drafts not."
+    ),
+    "reach rate": Term(
+        "accepted by position",
+        "Of the steps with a draft, the share in which the first i drafted tokens were all "
+        "accepted. It falls with i; where it gets low, longer drafts cost more than they yield.",
+    ),
+    "step time": Term(
+        "where a step's time goes",
+        "draft: the drafter's work. verify: the target's pass over the draft. rest: sampling, "
+        "taking back what was rejected, and the loop itself. Averages over the steps so far.",
+    ),
+    "beta": Term(
+        "beta",
+        "How far the drafter's probabilities are from the target's, a drafted position: the sum of "
+        "max(0, p - q). 0 is perfect; it is the chance that a sampled draft is rejected.",
+    ),
+    "ttft": Term(
+        "TTFT",
+        "Time to first token: from sending the prompt to the first token of the answer, the "
+        "drafter's own reading of the prompt included.",
+    ),
+    "context": Term(
+        "ctx",
+        "Tokens of the conversation that the model holds / the most it can hold. When it is full, "
+        "the oldest turns are dropped from the context; the transcript keeps them.",
+    ),
+    "drafted": Term(
+        "drafted text",
+        "Tinted: tokens that the drafter guessed and the target confirmed. The rest the target "
+        "wrote itself. The text is the same either way: acceptance is exact.",
+    ),
+    "p and q": Term(
+        "p and q",
+        "p: the target's probability of the token after the whole sampler. q: the drafter's, where "
+        "its draft was drawn by chance; a draft of the likeliest tokens has none.",
+    ),
+    "temperature": Term(
+        "T", "Temperature of the sampler: 0 always takes the likeliest token, higher varies more."
+    ),
+    "draft length": Term(
+        "n", "The most tokens drafted a step; auto chooses as many as pay, anew for each step."
+    ),
+    "identical": Term(
+        "identical",
+        "Is the text, token for token, that of the baseline? A near tie is a place where two "
+        "tokens were as likely as rounding can tell; anything else is a MISMATCH, a fault.",
+    ),
+    "verdict": Term(
+        "verdict",
+        "faster, slower or no difference shown, at 95 % confidence, corrected for the number of "
+        "drafters compared. Too few prompts: no verdict.",
+    ),
+    "fit": Term("fit", "Whether model, drafter and context fit this machine's memory, and where."),
+}

@@ -1,0 +1,235 @@
+"""``localspec`` without a command: the app, its five modes, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from textual import on, work
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.command import Provider
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from localspec.errors import LocalspecError
+from localspec.tui.engine import (
+    EngineLost,
+    EngineService,
+    Status,
+    StatusChanged,
+    lower_priority,
+)
+from localspec.tui.palette import ActionsProvider, actions
+from localspec.tui.screens.base import ModeScreen
+from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
+from localspec.tui.screens.explain import ExplainScreen
+from localspec.tui.settings import SettingsStore
+from localspec.tui.theme import DARK, LIGHT
+from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
+
+if TYPE_CHECKING:
+    from localspec.engine.client import Engine
+
+ENGINE_CHECK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the person works with, on every screen: a target and its drafter, as the command line's
+    --model, --drafter and --n-max. ``model`` None: nothing was chosen yet."""
+
+    model: str | None = None
+    drafter: str = "auto"
+    n_max: int | Literal["auto"] | None = None
+
+
+# A screen is imported when its mode is first shown: start-up pays for the first one alone.
+def _models() -> Screen[Any]:
+    from localspec.tui.screens.models import ModelsScreen
+
+    return ModelsScreen()
+
+
+def _chat() -> Screen[Any]:
+    from localspec.tui.screens.chat import ChatScreen
+
+    return ChatScreen()
+
+
+def _ab() -> Screen[Any]:
+    from localspec.tui.screens.ab import ABScreen
+
+    return ABScreen()
+
+
+def _bench() -> Screen[Any]:
+    from localspec.tui.screens.bench import BenchScreen
+
+    return BenchScreen()
+
+
+def _history() -> Screen[Any]:
+    from localspec.tui.screens.history import HistoryScreen
+
+    return HistoryScreen()
+
+
+class LocalspecApp(App[None]):
+    TITLE = "localspec"
+    CSS_PATH = "app.tcss"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        "models": _models,
+        "chat": _chat,
+        "ab": _ab,
+        "bench": _bench,
+        "history": _history,
+    }
+    DEFAULT_MODE = "chat"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {
+        ActionsProvider
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(f"f{number + 1}", f"mode('{mode}')", title, show=False, priority=True)
+            for number, (mode, title) in enumerate(ModeBar.MODES.items(), 1)
+        ),
+        *(  # where nothing is being written
+            Binding(str(number), f"mode('{mode}')", title, show=False)
+            for number, (mode, title) in enumerate(ModeBar.MODES.items(), 1)
+        ),
+        Binding("f1,question_mark", "explain", "Explain", tooltip="What each number here means"),
+        Binding("ctrl+p", "command_palette", "Palette", tooltip="Everything that can be done here"),
+        Binding("ctrl+q", "quit", "Quit", priority=True),
+    ]
+
+    engine_status: reactive[Status] = reactive(Status())
+    setup: reactive[Setup] = reactive(Setup())
+
+    def __init__(
+        self,
+        *,
+        settings: SettingsStore | None = None,
+        launch: Callable[..., Engine] | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = settings or SettingsStore()
+        self.engine = EngineService(self.post_message, launch)
+        kept = self.settings.values
+        n_max = kept.n_max if isinstance(kept.n_max, int) else None
+        self.set_reactive(
+            LocalspecApp.setup,
+            Setup(kept.model, kept.drafter, "auto" if kept.n_max == "auto" else n_max),
+        )
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = kept.theme if kept.theme in self.available_themes else DARK.name
+
+    # ---- life ---------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        lower_priority()
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        self.set_interval(ENGINE_CHECK_SECONDS, self.engine.check)
+        if self.settings.problem:
+            self.notify(self.settings.problem, severity="warning", markup=False)
+        if self.setup.model is None:
+            self._first_start()
+
+    def on_unmount(self) -> None:
+        self.engine.close()
+
+    def _keep_theme(self, _theme: object) -> None:
+        if self.theme != self.settings.values.theme:
+            self.settings.change(theme=self.theme)
+
+    @work(thread=True, group="first-start")
+    def _first_start(self) -> None:
+        """Nothing was chosen yet: the first model of the catalogue that is here, else Models."""
+        from localspec.catalog import Catalogue
+
+        try:
+            here = [line.name for line in Catalogue.load().listings() if line.path]
+        except LocalspecError as error:
+            self.call_from_thread(self.tell, error)
+            return
+        if here:
+            self.call_from_thread(self.use, model=here[0])
+        else:
+            self.call_from_thread(self.action_mode, "models")
+
+    # ---- for screens --------------------------------------------------------------------------
+
+    def use(self, **changes: Any) -> None:
+        """Choose a model, drafter or draft length (fields of Setup) for all screens and the next
+        start. Another model begins with its recommended drafter."""
+        if changes.get("model", self.setup.model) != self.setup.model:
+            changes = {"drafter": "auto", "n_max": None, **changes}
+        self.setup = replace(self.setup, **changes)
+        self.settings.change(
+            model=self.setup.model, drafter=self.setup.drafter, n_max=self.setup.n_max
+        )
+
+    def tell(self, error: LocalspecError) -> None:
+        """An error that the person caused or can do something about, as a notice."""
+        self.notify(error.hint, title=error.message, severity="error", timeout=10, markup=False)
+
+    # ---- engine -------------------------------------------------------------------------------
+
+    @on(StatusChanged)
+    def _status_changed(self, message: StatusChanged) -> None:
+        self.engine_status = message.status
+
+    @on(EngineLost)
+    def _engine_lost(self, message: EngineLost) -> None:
+        if not isinstance(self.screen, EngineLostScreen):
+            self.push_screen(EngineLostScreen(message.error), self._after_loss)
+
+    def _after_loss(self, choice: Choice | None) -> None:
+        if choice == "restart":
+            self.action_restart_engine()
+
+    @work(group="restart")
+    async def action_restart_engine(self) -> None:
+        try:
+            job = self.engine.restart()
+            if job is not None:
+                await job
+                self.notify("The engine runs again.")
+        except LocalspecError as error:
+            self.tell(error)
+
+    # ---- actions ------------------------------------------------------------------------------
+
+    @on(ModeTab.Chosen)
+    def _mode_chosen(self, message: ModeTab.Chosen) -> None:
+        self.action_mode(message.mode)
+
+    def action_mode(self, mode: str) -> None:
+        if len(self.screen_stack) == 1:  # not from under a dialog
+            self.switch_mode(mode)
+
+    def action_explain(self) -> None:
+        screen = self.screen
+        if isinstance(screen, ModeScreen):
+            keys = [
+                (shown, binding.tooltip or binding.description)
+                for shown, binding, _ in actions(screen)
+            ]
+            self.push_screen(ExplainScreen(ModeBar.MODES[screen.MODE], screen.EXPLAINS, keys))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        for command in super().get_system_commands(screen):
+            if command.title not in ("Quit", "Keys"):  # our own entries have their keys with them
+                yield command
+        yield SystemCommand(
+            "Restart engine", "Start a fresh engine process", self.action_restart_engine
+        )
+
+
+def run() -> int:
+    """Open the app and stay until the person leaves; returns the exit code."""
+    app = LocalspecApp()
+    app.run()
+    return app.return_code or 0

@@ -1,0 +1,63 @@
+"""The command palette: every key that does something here, without anybody listing them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any
+
+from textual.binding import Binding
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+OURS = "localspec."
+
+
+def actions(screen: Screen[Any]) -> Iterator[tuple[str, Binding, DOMNode]]:
+    """(keys as shown, binding, whose it is) of the actions that can be done on ``screen`` now;
+    moving the cursor and the like, which are Textual's own, are left out."""
+    seen: dict[tuple[int, str], list[str]] = {}
+    found: dict[tuple[int, str], tuple[Binding, DOMNode]] = {}
+    for active in screen.active_bindings.values():
+        binding, node = active.binding, active.node
+        if not active.enabled or not binding.description or binding.system:
+            continue
+        if binding.action not in _our_actions(type(node)):
+            continue
+        key = (id(node), binding.action)
+        found.setdefault(key, (binding, node))
+        shown = screen.app.get_key_display(binding)
+        if shown not in (keys := seen.setdefault(key, [])):
+            keys.append(shown)
+    for key, (binding, node) in found.items():
+        yield " ".join(seen[key]), binding, node
+
+
+@cache
+def _our_actions(kind: type[DOMNode]) -> frozenset[str]:
+    """The actions of bindings that our own classes declare; a subclass of a widget of Textual's
+    has many more."""
+    ours = (c for c in kind.__mro__ if c.__module__.startswith(OURS))
+    bindings = (b for c in ours for b in Binding.make_bindings(c.__dict__.get("BINDINGS", ())))
+    return frozenset(b.action for b in bindings)
+
+
+class ActionsProvider(Provider):
+    """Everything that has a key on this screen."""
+
+    def _commands(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+        for keys, binding, node in actions(self.screen):
+            run = partial(self.app.run_action, binding.action, node)
+            yield binding.description, f"{binding.tooltip or binding.description}  ({keys})", run
+
+    async def discover(self) -> Hits:
+        for title, text, run in self._commands():
+            yield DiscoveryHit(title, run, help=text)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, text, run in self._commands():
+            score = max(matcher.match(title), 0.8 * matcher.match(text))
+            if score > 0:
+                yield Hit(score, matcher.highlight(title), run, help=text)

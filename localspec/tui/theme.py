@@ -1,0 +1,43 @@
+"""Our own colours; Textual's themes can be chosen beside them."""
+
+from __future__ import annotations
+
+from textual.theme import Theme
+
+DARK = Theme(
+    name="localspec",
+    primary="#5fafd7",
+    secondary="#8787d7",
+    accent="#5fd7af",
+    warning="#e5b567",
+    error="#e06c75",
+    success="#87c38a",
+    foreground="#d6dae0",
+    background="#14171c",
+    surface="#1a1e25",
+    panel="#232933",
+    dark=True,
+    variables={
+        "footer-key-foreground": "#5fd7af",
+        "block-cursor-text-style": "none",
+        "input-selection-background": "#5fafd7 35%",
+        "border": "#5fafd7",
+        "border-blurred": "#343c48",
+    },
+)
+
+LIGHT = Theme(
+    name="localspec-light",
+    primary="#0f6d99",
+    secondary="#5a56b0",
+    accent="#0a7d62",
+    warning="#9a6700",
+    error="#b3333f",
+    success="#2f7d32",
+    foreground="#23272e",
+    background="#f7f7f5",
+    surface="#efefec",
+    panel="#e3e4e1",
+    dark=False,
+    variables={"border-blurred": "#c6c8c4"},
+)

@@ -1,0 +1,74 @@
+"""The top line of every mode: the modes to click or choose by number, and what the engine does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.events import Click
+from textual.message import Message
+from textual.widgets import Label
+
+if TYPE_CHECKING:
+    from localspec.tui.engine import Status
+
+STATES = {
+    "off": ("○", "engine off"),
+    "starting": ("◌", "starting"),
+    "ready": ("●", "ready"),
+    "busy": ("◉", "busy"),
+    "dead": ("✗", "engine died"),
+}
+"""Sign and word of each engine state: never colour alone."""
+
+
+class ModeTab(Label):
+    class Chosen(Message):
+        def __init__(self, mode: str) -> None:
+            self.mode = mode
+            super().__init__()
+
+    def __init__(self, number: int, mode: str, title: str) -> None:
+        super().__init__(f"[b]{number}[/b] {title}", id=f"mode-{mode}")
+        self.mode = mode
+
+    def on_click(self, _event: Click) -> None:
+        self.post_message(self.Chosen(self.mode))
+
+
+class EngineBadge(Label):
+    """Says in a word what the engine does."""
+
+    def show(self, status: Status) -> None:
+        sign, word = STATES[status.state]
+        self.update(f"{sign} {status.what.lower() if status.state == 'busy' else word}")
+        self.set_classes(f"-{status.state}")
+
+
+class ModeBar(Horizontal):
+    MODES: ClassVar[dict[str, str]] = {
+        "models": "Models",
+        "chat": "Chat",
+        "ab": "A/B",
+        "bench": "Bench",
+        "history": "History",
+    }
+
+    def __init__(self, current: str) -> None:
+        super().__init__()
+        self._current = current
+
+    def compose(self) -> ComposeResult:
+        yield Label("localspec", id="brand")
+        for number, (mode, title) in enumerate(self.MODES.items(), 1):
+            tab = ModeTab(number, mode, title)
+            tab.set_class(mode == self._current, "-current")
+            yield tab
+        yield EngineBadge()
+
+    def on_mount(self) -> None:
+        self.watch(self.app, "engine_status", self._status_changed)
+
+    def _status_changed(self, status: Status) -> None:
+        self.query_one(EngineBadge).show(status)

@@ -1,0 +1,30 @@
+"""An app whose settings lie in a folder of the test, over an engine that is scripted or real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.tui.app import LocalspecApp
+from localspec.tui.settings import SettingsStore
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsStore:
+    """The person's settings, with a model chosen; nothing outside the test's folder is touched."""
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    store = SettingsStore(tmp_path / "settings.json")
+    store.values.model = "demo"
+    return store
+
+
+@pytest.fixture
+def make_app(settings: SettingsStore) -> Callable[..., LocalspecApp]:
+    def make(**given: Any) -> LocalspecApp:
+        return LocalspecApp(settings=settings, **given)
+
+    return make

@@ -1,0 +1,146 @@
+"""What every mode shares: keys, palette, explanations, settings, the engine's death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.widgets import Button
+
+from localspec.errors import EngineDied
+from localspec.terms import TERMS
+from localspec.tui.app import LocalspecApp
+from localspec.tui.engine import EngineLost
+from localspec.tui.palette import actions
+from localspec.tui.screens.base import ModeScreen
+from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
+from localspec.tui.screens.explain import ExplainScreen
+from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets.mode_bar import ModeBar
+from localspec.tui.widgets.prompt import Prompt
+
+MakeApp = Callable[..., LocalspecApp]
+
+
+async def test_every_mode_has_a_key_a_digit_and_a_tab(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert app.current_mode == "chat"
+        for number, mode in enumerate(ModeBar.MODES, 1):
+            await pilot.press(f"f{number + 1}")
+            await pilot.pause()
+            assert app.current_mode == mode
+            assert isinstance(app.screen, ModeScreen)
+            assert mode == app.screen.MODE
+        await pilot.press("1")
+        assert app.current_mode == "models"
+        await pilot.click("#mode-bench")
+        assert app.current_mode == "bench"
+
+
+async def test_digits_and_question_marks_can_be_written_in_a_question(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        await pilot.press("1", "question_mark")
+        assert app.screen.query_one(Prompt).text == "1?"
+        assert app.current_mode == "chat"
+
+
+@pytest.mark.parametrize("mode", ModeBar.MODES)
+async def test_every_number_of_a_mode_is_explained(make_app: MakeApp, mode: str) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode(mode)
+        await pilot.press("f1")
+        await pilot.pause()
+        assert isinstance(app.screen, ExplainScreen)
+        assert set(app.screen._terms) <= set(TERMS)
+        await pilot.press("escape")
+        assert isinstance(app.screen, ModeScreen)
+
+
+async def test_the_palette_has_every_action_of_the_screen_and_no_cursor_key(
+    make_app: MakeApp,
+) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        found = {binding.description for _, binding, _ in actions(app.screen)}
+        assert {"Send", "Stop", "Regenerate", "Models", "History", "Explain", "Quit"} <= found
+        assert "Cursor up" not in found
+        await pilot.press("ctrl+p", *"bench", "enter")
+        await pilot.pause()
+        assert app.current_mode == "bench"
+
+
+async def test_the_theme_is_remembered(make_app: MakeApp, settings: SettingsStore) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        app.theme = "nord"
+        await pilot.pause()
+    again = SettingsStore(settings.path)
+    assert again.values.theme == "nord"
+    again.change(theme="one of a newer version")
+    app = LocalspecApp(settings=again)
+    async with app.run_test():
+        assert app.theme == "localspec"
+
+
+def test_settings_that_do_not_read_are_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"theme": 3}')
+    store = SettingsStore(path)
+    assert store.values.theme == "localspec"
+    assert "theme" in store.problem
+    assert (tmp_path / "settings.json.bad").read_text() == '{"theme": 3}'
+    store.change(theme="nord")
+    assert SettingsStore(path).values.theme == "nord"
+
+
+async def test_a_dead_engine_is_a_dialog_with_its_log_and_a_restart(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("loading\nGGML_ASSERT(n > 0) failed\n")
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        restarts: list[bool] = []
+        app.action_restart_engine = lambda: restarts.append(True)  # type: ignore[assignment]
+        app.post_message(EngineLost(EngineDied("signal SIGABRT", ["GGML_ASSERT"], str(log))))
+        await pilot.pause()
+        assert isinstance(app.screen, EngineLostScreen)
+        await pilot.press("l")
+        await pilot.pause()
+        assert isinstance(app.screen, LogScreen)
+        await pilot.press("escape")
+        assert app.screen.query_one("#restart", Button).has_focus
+        await pilot.press("r")
+        await pilot.pause()
+        assert restarts
+        assert isinstance(app.screen, ModeScreen)
+
+
+async def test_the_model_chosen_is_remembered_with_a_drafter_of_its_own(
+    make_app: MakeApp, settings: SettingsStore
+) -> None:
+    app = make_app()
+    async with app.run_test():
+        app.use(drafter="ngram", n_max=6)
+        app.use(model="demo")
+        assert (app.setup.drafter, app.setup.n_max) == ("ngram", 6)
+        app.use(model="demo-mtp")
+        assert (app.setup.drafter, app.setup.n_max) == ("auto", None)
+    assert SettingsStore(settings.path).values.model == "demo-mtp"
+
+
+@pytest.mark.parametrize("size", [(20, 6), (60, 15), (80, 24), (200, 60)])
+async def test_any_size_and_resizing_at_any_moment(
+    make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        for mode in ModeBar.MODES:
+            await app.switch_mode(mode)
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            await pilot.resize_terminal(140, 45)
