@@ -135,6 +135,7 @@ def _measure(
         machine=machine.describe(),
         sha256=sha256,
         effective=sessions.settings,
+        notes=sessions.notes,
         asked=_asked(options, target, plan),
         warnings=tuple(warnings),
     )

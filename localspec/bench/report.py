@@ -10,8 +10,8 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class Report:
     asked: Mapping[str, Any]
     """Settings that the engine does not report: sampler, seeds, budget, layers."""
     warnings: tuple[str, ...] = ()
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What the engine said when it opened a session."""
 
 
 # ---- the result file --------------------------------------------------------------------------
@@ -107,13 +109,16 @@ def result(report: Report) -> Json:
 def _candidate(report: Report, measured: Measured) -> Json:
     candidate, status = measured.candidate, report.measurement.status[measured.candidate.key]
     audit = report.audits.get(candidate.key, Audit())
+    effective = dict(report.effective.get(candidate.session, {}))
     chosen = measured.chosen
     return {
         "drafter": candidate.drafter.name,
         "method": candidate.drafter.method,
         "file": candidate.drafter.path,
         "n_max": candidate.drafter.draft_length,
-        "n_max_bound": candidate.drafter.n_max if candidate.drafter.auto else None,
+        "n_max_bound": effective.get("n_max", candidate.drafter.n_max)
+        if candidate.drafter.auto
+        else None,
         "p_min": candidate.drafter.p_min,
         "tree": candidate.drafter.tree,
         "temperature": candidate.temperature,
@@ -142,7 +147,8 @@ def _candidate(report: Report, measured: Measured) -> Json:
             for d in audit.divergences
         ],
         "by_workload": {name: _figures(part) for name, part in measured.by_workload.items()},
-        "effective": dict(report.effective.get(candidate.session, {})),
+        "effective": effective,
+        "notes": list(report.notes.get(candidate.session, ())),
     }
 
 

@@ -328,6 +328,7 @@ def notes(result: Json) -> list[str]:
             lines.append(
                 f"{name(c)}: {len(unclassed)} differences not classed: {unclassed[0]['why']}."
             )
+    lines += dict.fromkeys(note for c in result["candidates"] for note in c.get("notes", ()))
     total = len(result["rows"])
     for flag, meaning in FLAG_NOTES.items():
         rows = _flagged(result, flag)

@@ -47,6 +47,8 @@ class Needs:
     branches (1: chains only). ``rollback``: False only for the drafter that proposes nothing.
     ``layers``: target layers whose inputs are kept for every token; ``hidden``: the target's last
     hidden states are kept for every token (both are read in ``process`` and ``accept``).
+    ``longest``: a draft has no more tokens (is no deeper) than this whatever is asked for; None: no
+    such limit.
     """
 
     outputs: int = 1
@@ -54,6 +56,7 @@ class Needs:
     rollback: bool = False
     layers: tuple[int, ...] = ()
     hidden: bool = False
+    longest: int | None = None
 
     @property
     def reads_target(self) -> bool:

@@ -124,14 +124,18 @@ FAMILIES: dict[str, Family] = {
 
 
 def _mixed(behind: Family, own: DrafterSettings) -> Family:
-    """The n-gram drafter before ``behind``, which takes its ``own`` settings."""
+    """The n-gram drafter before ``behind``, which takes its ``own`` settings and is held to its own
+    needs: the n-gram drafter may draft more tokens than it can, or than its tree has nodes."""
+    own_needs = Needs()
 
     def needs(settings: DrafterSettings, resources: Resources) -> Needs:
-        found = behind.needs(own, resources)
+        nonlocal own_needs
+        own_needs = found = behind.needs(own, resources)
         return replace(found, outputs=max(found.outputs, settings.n_max + 1), rollback=True)
 
     def build(settings: DrafterSettings, resources: Resources, needs: Needs) -> Drafter:
-        return MixedDrafter(_ngram(settings, resources, needs), behind.build(own, resources, needs))
+        drafter = behind.build(own, resources, own_needs)
+        return MixedDrafter(_ngram(settings, resources, needs), drafter)
 
     return behind._replace(needs=needs, build=build)
 

@@ -86,7 +86,12 @@ def dflash_needs(settings: DrafterSettings, resources: Resources) -> Needs:
             f"{model.path.name} cannot draft: its blocks are {block.size} token long.",
             "The file is damaged, or made for a fork of llama.cpp; get another conversion.",
         )
-    needs = Needs(outputs=_n_max(settings, block) + 1, rollback=True, layers=model.target_layers)
+    needs = Needs(
+        outputs=_n_max(settings, block) + 1,
+        rollback=True,
+        layers=model.target_layers,
+        longest=block.drafts,
+    )
     if not settings.tree:
         return needs
     if block.top_k:

@@ -38,7 +38,14 @@ from localspec.llama import (
     log_capture,
 )
 from localspec.llama.context import AbortFlag
-from localspec.records import FULL_KV_TYPES, ContextSettings, LoadSettings, Span, Step
+from localspec.records import (
+    FULL_KV_TYPES,
+    ContextSettings,
+    DrafterSettings,
+    LoadSettings,
+    Span,
+    Step,
+)
 
 
 def _exit_with_traceback() -> None:
@@ -58,6 +65,16 @@ def _header(path: str) -> GGUFHeader | None:
 def _has_mtp(header: GGUFHeader | None) -> bool:
     """llama.cpp loads MTP layers only when told to, and fails where it is told in vain."""
     return header is not None and header.mtp_layers > 0
+
+
+def _block_note(drafter: DrafterSettings, needs: Needs) -> tuple[str, ...]:
+    """Where fewer tokens are drafted than were asked for; of automatic lengths none were."""
+    if needs.longest is None or needs.longest >= drafter.n_max or drafter.auto:
+        return ()
+    return (
+        f"{drafter.name}, n_max {drafter.n_max}: the drafter's trained block allows "
+        f"{needs.longest}, and it drafts no more.",
+    )
 
 
 class Pipe:
@@ -335,13 +352,19 @@ class Host:
             self.close(request.session)
         self.sessions[request.session] = session
         effective = context.effective() | {"n_ctx": session.target.n_ctx} | measured
+        n_max = request.drafter.n_max
+        if n_max:
+            effective["n_max"] = min(n_max, needs.longest or n_max)
         for c in lent.contexts:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
             request.id,
             request.session,
             effective,
-            tuple(self._notes(s, session.target.n_ctx, bool(lent.contexts))),
+            (
+                *_block_note(request.drafter, needs),
+                *self._notes(s, session.target.n_ctx, bool(lent.contexts)),
+            ),
         )
 
     def _notes(self, s: ContextSettings, n_ctx: int, drafter_has_cache: bool) -> list[str]:

@@ -38,7 +38,18 @@ ROW_NAMES = {
 }  # fmt: skip
 
 
-def make(made, rows, candidates, prompts, *, audits=None, status=None, **measured):
+def make(
+    made,
+    rows,
+    candidates,
+    prompts,
+    *,
+    audits=None,
+    status=None,
+    effective=None,
+    notes=None,
+    **measured,
+):
     plan = made.plan(candidates, prompts)
     measurement = Measurement(
         plan, rows, {c.key: Status() for c in candidates} | (status or {}), **measured
@@ -53,7 +64,9 @@ def make(made, rows, candidates, prompts, *, audits=None, status=None, **measure
             build=BUILD,
             machine={"cpu": "EPYC", "on_battery": None},
             sha256=None,
-            effective={"baseline": {"n_ctx": 512, "threads": 2, "flash_attn": "on"}},
+            effective={"baseline": {"n_ctx": 512, "threads": 2, "flash_attn": "on"}}
+            | (effective or {}),
+            notes=notes or {},
             asked={"gpu_layers": -1, "sampler": {"top_k": 40}},
         )
     )
@@ -373,3 +386,24 @@ def test_who_drafted_is_said_where_several_did(made, prompts):
     (line,) = [n for n in table.notes(result) if "drafted by" in n]
     assert "ngram in 75% of the steps (accept length when drafted 3.00" in line
     assert "draft-model in 25% of the steps" in line
+
+
+def test_a_draft_length_that_is_not_to_be_had_is_said(made, prompts):
+    """What the engine noted when it opened the candidate stands in the result and below the table;
+    where lengths are chosen, the bound is the one in effect."""
+    fixed, auto = made.candidate("block", 16), made.candidate("block auto", 8, auto=True)
+    people = [made.candidate(), fixed, auto]
+    rows = [made.row(who, p, made.generation()) for p in prompts for who in people]
+    note = "block, n_max 16: the drafter's trained block allows 7, and it drafts no more."
+    result = make(
+        made,
+        rows,
+        people,
+        prompts,
+        effective={fixed.session: {"n_max": 7}, auto.session: {"n_max": 7}},
+        notes={fixed.session: (note,), auto.session: ()},
+    )
+    shown, shown_auto = result["candidates"][1:]
+    assert (shown["n_max"], shown["effective"]["n_max"], shown["notes"]) == (16, 7, [note])
+    assert (shown_auto["n_max_bound"], shown_auto["notes"]) == (7, [])
+    assert table.notes(result).count(note) == 1

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 from engine.conftest import NGRAM, PLAIN, context
-from tiny_models import BOS
+from tiny_drafters import tiny_dflash
+from tiny_models import BOS, tiny_llama
 
 from localspec.decoding.loop import Session
 from localspec.engine import messages as m
@@ -171,3 +172,25 @@ def test_a_failed_load_leaves_no_model(
         load(host, tmp_path / "none.gguf")
     assert +live == Counter()
     load(host, tiny_target)
+
+
+@pytest.mark.parametrize("method", ["dflash", "ngram+dflash", "dflash tree"])
+def test_a_draft_longer_than_the_trained_block_is_said_to_be_cut(models: Path, method: str) -> None:
+    """The block of 6 drafts 5 tokens."""
+    host = Host(cast(Pipe, NoPipe()))
+    target = tiny_llama(models / "block-target.gguf", n_layer=4)
+    drafter = tiny_dflash(models / "block-drafter.gguf", block_size=6)
+    host.answer(m.Load(1, str(target), LoadSettings()))
+    family, _, tree = method.partition(" ")
+    asked = [(16, False, True), (6, False, True), (5, False, False)]
+    for n_max, auto, said in asked if tree else [*asked, (16, True, False)]:
+        settings = DrafterSettings(
+            family, "mine", str(drafter), n_max=n_max, auto=auto, tree=8 if tree else 0
+        )
+        opened = cast(m.Opened, host.answer(m.Open(1, "s", settings, context())))
+        assert opened.settings["n_max"] == min(n_max, 5)
+        note = f"mine, n_max {n_max}: the drafter's trained block allows 5, and it drafts no more."
+        assert [n for n in opened.notes if "n_max" in n] == [note] * said
+    opened = cast(m.Opened, host.answer(m.Open(1, "s", NGRAM, context())))
+    assert opened.notes == ()
+    host.answer(m.Close(1, "s"))
