@@ -667,3 +667,55 @@ def list_models() -> None:
     own = user_file()
     state = "is read too" if own.is_file() else "is read too when it is there"
     console.print(f"\nYour own catalogue, {own}, {state}.")
+
+
+HubModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="hf:OWNER/REPO, hf:OWNER/REPO:QUANT, hf:OWNER/REPO/FILE.gguf, a URL."
+    ),
+]
+
+
+@models.command("pull")
+def pull_model(
+    model: HubModel,
+    quant: Annotated[
+        str | None, typer.Option(help="Quantisation, such as Q4_K_M, in any case.")
+    ] = None,
+    drafter: Annotated[
+        str,
+        typer.Option(
+            "--drafter", "-d", help="auto, all, none, a drafter's name, or hf:OWNER/REPO/FILE.gguf."
+        ),
+    ] = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Download a model and its drafter from Hugging Face; goes on where it was interrupted."""
+    from localspec.hub.command import pull
+
+    raise typer.Exit(pull(model, quant, drafter, quiet=quiet))
+
+
+@models.command("verify")
+def verify_model(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="As for pull. Default: all in the cache.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Read every byte of downloaded models and compare it with what Hugging Face promised."""
+    from localspec.hub.command import verify
+
+    raise typer.Exit(verify(model, quiet=quiet))
+
+
+@models.command("rm")
+def remove_model(
+    model: HubModel,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a downloaded model, and what interrupted downloads of its repository left."""
+    from localspec.hub.command import rm
+
+    raise typer.Exit(rm(model, yes=yes))

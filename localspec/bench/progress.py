@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from localspec.bench.runner import Event, Notice, Ran, Running, Starting, WarmingUp
+from localspec.units import duration
 
 PLAIN_EVERY = 10.0
 """Seconds between plain progress lines."""
@@ -18,16 +19,6 @@ PHASES = {
     "repeat": "again, since the machine was disturbed",
     "confirm": "measuring the winner again",
 }
-
-
-def duration(seconds: float) -> str:
-    """ "45 s", "2 min 10 s", "1 h 5 min"."""
-    total = round(seconds)
-    if total < 60:
-        return f"{total} s"
-    if total < 3600:
-        return f"{total // 60} min {total % 60} s"
-    return f"{total // 3600} h {total % 3600 // 60} min"
 
 
 def starting(event: Starting) -> str:

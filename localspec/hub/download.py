@@ -37,9 +37,9 @@ from localspec.hub.files import (
     checksum,
     hand_over,
     prepare,
-    size_text,
 )
 from localspec.reference import hub_cache
+from localspec.units import file_size
 
 AT_ONCE = 3
 """Files at the same time: a CDN gives one connection less than a fast line can take."""
@@ -157,8 +157,8 @@ def check_room(files: Sequence[RemoteFile]) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DownloadFailed(
-            f"{size_text(needed)} are to be downloaded, but the disk of {hub_cache()} has only "
-            f"{size_text(free)} free.",
+            f"{file_size(needed)} are to be downloaded, but the disk of {hub_cache()} has only "
+            f"{file_size(free)} free.",
             "Make room (`localspec models rm` removes a model), choose a smaller quantisation, or "
             "set HF_HUB_CACHE to a folder on another disk.",
         )

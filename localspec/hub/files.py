@@ -20,21 +20,13 @@ from huggingface_hub.file_download import are_symlinks_supported, repo_folder_na
 from huggingface_hub.hf_api import ModelInfo
 
 from localspec.errors import HubError, HubNotFound, UsageError, did_you_mean
-from localspec.gguf_names import Variant, part_of, variants, with_quant
+from localspec.gguf_names import DRAFTER_PARTS, Variant, variants, with_quant
 from localspec.hub import client
 from localspec.reference import HubReference, hub_cache
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BLOCK = 1 << 20
-
-
-def size_text(n_bytes: int) -> str:
-    """ "4.1 GB", in the decimal units of the Hub's pages."""
-    value, units = float(n_bytes), ["B", "kB", "MB", "GB"]
-    while value >= 999.95 and len(units) > 1:
-        value, units = value / 1000, units[1:]
-    return f"{n_bytes} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +209,7 @@ def choose(remote: RemoteRepo, reference: HubReference) -> Variant | None:
 
 def drafters_in(remote: RemoteRepo) -> tuple[Variant, ...]:
     """The drafters that lie in the same repo as their target."""
-    return tuple(
-        v for v in remote.variants if part_of(v.file) in ("mtp", "eagle3", "dflash", "dspark")
-    )
+    return tuple(v for v in remote.variants if v.part in DRAFTER_PARTS)
 
 
 # ---- the cache -------------------------------------------------------------------------------

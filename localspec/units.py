@@ -1,0 +1,21 @@
+"""Quantities in words, the same everywhere."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """ "45 s", "2 min 10 s", "1 h 5 min"."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"
+
+
+def file_size(n_bytes: float) -> str:
+    """ "4.1 GB", in the decimal units of the Hub's pages and of file managers."""
+    value, units = float(n_bytes), ["B", "kB", "MB", "GB"]
+    while value >= 999.95 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
