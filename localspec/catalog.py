@@ -7,31 +7,46 @@ model, or by a path. Every file is looked at (``gguf_header``) before its path i
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TypedDict
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from localspec import resources, validation
+from localspec import discovery, resources
 from localspec.architectures import MTP_CHAINED
-from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
+from localspec.catalogue_file import (
+    METHODS_WITH_FILE,
+    DrafterEntry,
+    ModelEntry,
+    Source,
+    read_catalogue,
+)
+from localspec.errors import (
+    DrafterError,
+    LocalspecError,
+    ModelFileError,
+    NotHere,
+    UsageError,
+    did_you_mean,
+)
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
+from localspec.gguf_names import DRAFTER_PARTS
 from localspec.pairing import check_pairing
 from localspec.records import DrafterSettings, DraftLength
+from localspec.reference import (
+    HubReference,
+    cached_variants,
+    find_cached,
+    parse_reference,
+    reference_of,
+)
 
 METHODS = ("none", "ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark")
 """The drafter families that are built."""
-METHODS_WITH_FILE = ("draft-model", "eagle3", "dflash", "dspark")
-"""Those that need a GGUF of their own; the MTP layers of ``mtp`` may stand in the target's."""
-
 METHODS_WITH_TREES = ("draft-model", "eagle3", "dflash")
 """Those that can propose draft trees."""
 
@@ -47,7 +62,8 @@ draft pass and a verified row all the same."""
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
     """A drafter that goes with a target. ``n_max`` and ``p_min`` are what its makers recommend;
-    ``limit`` is the most tokens that it can draft a step, where it has such a limit."""
+    ``limit`` is the most tokens that it can draft a step, where it has such a limit; ``absent``
+    are the words to get its file by, where that is not on this machine."""
 
     name: str
     method: str
@@ -57,6 +73,7 @@ class DrafterSpec:
     note: str = ""
     recommended: bool = False
     limit: int | None = None
+    absent: str = ""
 
     def settings(
         self,
@@ -87,6 +104,9 @@ class DrafterSpec:
         )
 
 
+OLLAMA = "ollama:"
+"""Before the name of a model of Ollama's."""
+
 AFTER_NGRAM = "ngram+"
 """Before the name of a drafter: the n-gram drafter is tried first."""
 
@@ -109,98 +129,27 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One file that an entry offers: ``quant`` is "" where it has but one. ``path`` is None where
+    it is not on this machine; ``size`` is in bytes, of the file itself or as published."""
+
+    quant: str
+    path: Path | None
+    size: int | None
+    reference: HubReference | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
-    """A line of ``localspec models list``. ``path`` is None where the file is not here."""
+    """A line of ``localspec models list``. ``path`` is None where no file of it is here."""
 
     name: str
     title: str
     path: Path | None
     missing: str
     drafters: tuple[DrafterSpec, ...]
-
-
-# ---- what a catalogue file may say -----------------------------------------------------------
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Source(_Table):
-    """Where a file is: exactly one of ``path``, ``package`` with ``file``, ``asset``."""
-
-    path: str | None = None
-    package: str | None = None
-    file: str | None = None
-    install: str | None = None
-    asset: str | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Source:
-        if sum(x is not None for x in (self.path, self.package, self.asset)) != 1:
-            raise ValueError("give exactly one of path, package, asset")
-        if (self.package is None) != (self.file is None):
-            raise ValueError("package and file go together")
-        return self
-
-
-class Sampling(_Table):
-    """The makers' recommended sampler settings; names and meaning of ``SamplerSettings``."""
-
-    temperature: float | None = Field(default=None, ge=0)
-    top_k: int | None = Field(default=None, ge=0)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    repeat_penalty: float | None = Field(default=None, gt=0)
-    repeat_last_n: int | None = Field(default=None, ge=-1)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-
-
-class DrafterEntry(_Table):
-    method: Literal["ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark"]
-    source: Source | None = None
-    n_max: int | None = Field(default=None, ge=1, le=512)
-    p_min: float | None = Field(default=None, ge=0, le=1)
-    recommended: bool = False
-    note: str = ""
-
-    @model_validator(mode="after")
-    def _file_where_needed(self) -> DrafterEntry:
-        if self.source is not None and self.method == "ngram":
-            raise ValueError("the method ngram has no source")
-        if self.source is None and self.method in METHODS_WITH_FILE:
-            raise ValueError(f"the method {self.method} needs a source")
-        return self
-
-
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-
-
-class ModelEntry(_Table):
-    title: str
-    source: Source
+    choices: tuple[Choice, ...] = ()
     licence: str = ""
-    sampling: Sampling = Sampling()
-    thinking: bool | None = None
-    system: str | None = None
-    drafters: dict[_Name, DrafterEntry] = {}
-
-    @model_validator(mode="after")
-    def _one_recommended(self) -> ModelEntry:
-        if sum(d.recommended for d in self.drafters.values()) > 1:
-            raise ValueError("at most one drafter can be recommended")
-        for word in ("none", "auto", "all"):
-            if word in self.drafters:
-                raise ValueError(f"{word!r} cannot be the name of a drafter")
-        return self
-
-
-class CatalogueFile(_Table):
-    models: dict[_Name, ModelEntry] = {}
-
-
-# ---- reading -----------------------------------------------------------------------------------
 
 
 def user_file() -> Path:
@@ -208,94 +157,18 @@ def user_file() -> Path:
     return Path(platformdirs.user_config_dir("localspec", appauthor=False)) / "models.toml"
 
 
-def read_catalogue(path: Path) -> dict[str, ModelEntry]:
-    """The entries of one file. Raises ``CatalogError`` naming file, line and key."""
-    try:
-        text = path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise CatalogError(
-            f"{path} is not UTF-8 text: {error.reason}.", "Save it as UTF-8."
-        ) from None
-    except OSError as error:
-        raise CatalogError(f"{path} cannot be read: {error.strerror}.", "Check the file.") from None
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise CatalogError(f"{path} is not valid TOML: {error}.", "Correct that line.") from None
-    try:
-        return CatalogueFile.model_validate(raw).models
-    except ValidationError as error:
-        raise _located(error, text, path) from None
-
-
-def _located(error: ValidationError, text: str, path: Path) -> CatalogError:
-    lines = _lines_of_keys(text)
-
-    def place(loc: Sequence[int | str]) -> tuple[int, tuple[str, ...]]:
-        # "[key]" is what pydantic puts behind the key of a dict whose key itself is wrong.
-        keys = tuple(str(k) for k in loc if k != "[key]")
-        around = (keys[:n] for n in range(len(keys), 0, -1))
-        return next((lines[k] for k in around if k in lines), 0), keys
-
-    first = min(error.errors(include_url=False), key=lambda e: place(e["loc"])[0])
-    line, keys = place(first["loc"])
-    where = f"{path}, line {line}" if line else str(path)
-    return CatalogError(
-        f"{where}: {'.'.join(keys) or 'the file'}: {validation.problem(first)}.",
-        f"The form of an entry stands at the top of {resources.catalogue_file()}.",
-    )
-
-
-_KEY = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)\s*""")
-
-
-def _dotted(text: str, start: int) -> tuple[tuple[str, ...], int]:
-    """The dotted key at ``start`` and where it ends."""
-    keys: list[str] = []
-    while match := _KEY.match(text, start):
-        keys.append(match[1].strip("\"'"))
-        start = match.end()
-        if text[start : start + 1] != ".":
-            break
-        start += 1
-    return tuple(keys), start
-
-
-def _lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
-    """The line (from 1) at which each table or key is first set; tomllib keeps no positions.
-
-    This light scan knows table headers and keys at the start of a line; what stands in an inline
-    table has the line of that table.
-    """
-    lines: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    inside_string = False
-    for number, line in enumerate(text.splitlines(), 1):
-        began_inside = inside_string
-        inside_string ^= (line.count("'''") + line.count('"""')) % 2 == 1
-        stripped = line.strip()
-        if began_inside:
-            continue
-        if stripped.startswith("["):
-            table, _ = _dotted(stripped, len(stripped) - len(stripped.lstrip("[")))
-            found = table
-        else:
-            own, end = _dotted(line, 0)
-            if not own or line[end : end + 1] != "=":
-                continue
-            found = table + own
-        for n in range(1, len(found) + 1):
-            lines.setdefault(found[:n], number)
-    return lines
-
-
 class Catalogue:
     """The entries of all files, the later ones winning by name, each with the file it is from."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._entries: dict[str, tuple[ModelEntry, Path]] = {}
+        folders: dict[Path, None] = {}
         for path in files:
-            self._entries |= {name: (entry, path) for name, entry in read_catalogue(path).items()}
+            said = read_catalogue(path)
+            self._entries |= {name: (entry, path) for name, entry in said.models.items()}
+            folders |= {path.parent / Path(f).expanduser(): None for f in said.folders}
+        self.folders = tuple(folders)
+        """Further folders with GGUF files, as the user's file names them."""
 
     @classmethod
     def load(cls) -> Catalogue:
@@ -307,44 +180,78 @@ class Catalogue:
     def names(self) -> list[str]:
         return list(self._entries)
 
-    def locate(self, name: str) -> Path:
-        """Where the file of model ``name`` is. Raises ``ModelFileError`` when it is not here."""
-        entry, origin = self._entries[name]
-        return _locate(entry.source, origin, name)
+    def entry(self, name: str) -> ModelEntry:
+        return self._entries[name][0]
 
-    def target(self, name: str) -> Target:
-        entry, _ = self._entries[name]
-        header = check_model_file(self.locate(name))
+    def split(self, words: str) -> tuple[str, str | None]:
+        """Name and quantisation of ``NAME:QUANT``; ``words`` and None of anything else."""
+        name, colon, quant = words.rpartition(":")
+        return (name, quant) if colon and name in self._entries else (words, None)
+
+    def choices(self, name: str) -> tuple[Choice, ...]:
+        """The files that an entry offers, the default first; looks whether they are here."""
+        entry, origin = self._entries[name]
+        source = entry.source
+        if source.repo is not None:
+            return tuple(_hub_choice(source, quant) for quant in source.choices)
+        path = _path_of(source, origin)
+        here = path if path is not None and path.is_file() else None
+        return (Choice("", here, here.stat().st_size if here else None),)
+
+    def locate(self, name: str, quant: str | None = None) -> Path:
+        """Where the file of model ``name`` is: of that ``quant``, else the first that is here.
+
+        Raises ``ModelFileError`` when none is, ``UsageError`` for a quantisation it has not.
+        """
+        path = self.chosen(name, quant).path
+        if path is not None:
+            return path
+        entry, origin = self._entries[name]
+        if entry.source.repo is None:
+            return _locate(entry.source, origin, name)
+        words = f"{name} --quant {quant}" if quant else name
+        raise NotHere(
+            f"The model {name} is not on this machine.",
+            f"Get it with: localspec models pull {words}",
+            words,
+        )
+
+    def chosen(self, name: str, quant: str | None = None) -> Choice:
+        """The file that is meant: of ``quant``, else the first that is here, else the default."""
+        choices = self.choices(name)
+        if quant is not None:
+            found = next((c for c in choices if c.quant.lower() == quant.lower()), None)
+            if found is None:
+                known = ", ".join(c.quant for c in choices if c.quant) or "one file only"
+                raise UsageError(f"The catalogue's {name} has no {quant}.", f"It has {known}.")
+            return found
+        return next((c for c in choices if c.path is not None), choices[0])
+
+    def target(self, name: str, quant: str | None = None) -> Target:
+        entry = self.entry(name)
+        header = check_model_file(self.locate(name, quant))
         _refuse_drafter(header)
+        chosen = next((c.quant for c in self.choices(name) if c.path == header.path), "")
         return Target(
             name=name,
             path=header.path,
-            title=entry.title,
+            title=f"{entry.title} {chosen}".strip(),
             drafters=_with_own_mtp(self.drafters(name), header),
-            sampling=entry.sampling.model_dump(exclude_none=True),
-            thinking=entry.thinking,
-            system=entry.system,
-            licence=entry.licence,
+            **_settings_of(entry),
         )
 
     def drafters(self, name: str) -> tuple[DrafterSpec, ...]:
         """The drafters of a target, ``ngram`` always among them. Their files need not be here."""
         entry, origin = self._entries[name]
-        listed = [
-            DrafterSpec(
-                name=drafter_name,
-                method=d.method,
-                path=_path_of(d.source, origin) if d.source else None,
-                n_max=d.n_max,
-                p_min=d.p_min,
-                note=d.note,
-                recommended=d.recommended,
-            )
-            for drafter_name, d in entry.drafters.items()
-        ]
+        listed = [_spec(key, d, origin) for key, d in entry.drafters.items()]
         if not any(d.method == "ngram" for d in listed):
             listed.append(NGRAM)
         return tuple(listed)
+
+    def of_repo(self, repo: str) -> str | None:
+        """The entry whose files are in this repository of the Hub."""
+        repos = ((n, e.source.repo or "") for n, (e, _) in self._entries.items())
+        return next((name for name, found in repos if found.lower() == repo.lower()), None)
 
     def listings(self) -> list[Listing]:
         """Every model, here or not; looks for files but does not open them."""
@@ -355,8 +262,65 @@ class Catalogue:
                 path = self.locate(name)
             except ModelFileError as error:
                 missing = str(error)
-            result.append(Listing(name, entry.title, path, missing, self.drafters(name)))
+            result.append(
+                Listing(
+                    name,
+                    entry.title,
+                    path,
+                    missing,
+                    self.drafters(name),
+                    self.choices(name),
+                    entry.licence,
+                )
+            )
         return result
+
+
+class _EntrySettings(TypedDict):
+    sampling: dict[str, float]
+    thinking: bool | None
+    system: str | None
+    licence: str
+
+
+def _settings_of(entry: ModelEntry) -> _EntrySettings:
+    return {
+        "sampling": entry.sampling.model_dump(exclude_none=True),
+        "thinking": entry.thinking,
+        "system": entry.system,
+        "licence": entry.licence,
+    }
+
+
+def _hub_choice(source: Source, quant: str) -> Choice:
+    assert source.repo is not None
+    reference = HubReference(source.repo, source.choices[quant], revision=source.revision)
+    path = discovery.find(reference)
+    if path is None and quant:  # published anew under another name, or in parts
+        by_quant = replace(reference, file=None, quant=quant)
+        path = discovery.find(by_quant) if source.files else None
+    size = discovery.size_of(path) if path else source.bytes_of(quant)
+    return Choice(quant, path, size, reference)
+
+
+def _spec(name: str, entry: DrafterEntry, origin: Path) -> DrafterSpec:
+    path, absent = None, ""
+    if entry.source is not None and entry.source.repo is not None:
+        choices = [_hub_choice(entry.source, quant) for quant in entry.source.choices]
+        path = next((c.path for c in choices if c.path), None)
+        absent = "" if path else str(choices[0].reference)
+    elif entry.source is not None:
+        path = _path_of(entry.source, origin)
+    return DrafterSpec(
+        name=name,
+        method=entry.method,
+        path=path,
+        n_max=entry.n_max,
+        p_min=entry.p_min,
+        note=entry.note,
+        recommended=entry.recommended,
+        absent=absent,
+    )
 
 
 def _path_of(source: Source, origin: Path) -> Path | None:
@@ -390,30 +354,105 @@ def _locate(source: Source, origin: Path, name: str) -> Path:
 
 
 def resolve_target(model: str) -> Target:
-    """The target that ``model`` names: a catalogue name or the path of a GGUF.
+    """The target that ``model`` names: a catalogue name (``NAME`` or ``NAME:QUANT``), a reference
+    to the Hub, the path of a GGUF, or the name that `localspec models list` gives to a file.
 
-    Raises ``UsageError`` for an unknown name, ``ModelFileError`` for a file that is missing,
-    damaged, or a drafter, ``CatalogError`` for a catalogue that does not read.
+    Raises ``UsageError`` for an unknown name, ``NotHere`` for a model that is to be downloaded
+    first, ``ModelFileError`` for a file that is missing, damaged, or a drafter, ``CatalogError``
+    for a catalogue that does not read.
     """
-    _refuse_hub(model)
+    reference = parse_reference(model)
+    if reference is not None:
+        return _file_target(check_model_file(find_hub_file(reference)), Catalogue.load())
     if not _looks_like_path(model):
         catalogue = Catalogue.load()
-        if model in catalogue.names:
-            return catalogue.target(model)
-        if not Path(model).exists():
+        name, quant = catalogue.split(model)
+        if name in catalogue.names:
+            return catalogue.target(name, quant)
+    if not _looks_like_path(model) and not Path(model).exists():
+        catalogue = Catalogue.load()
+        local = _local_file(model, catalogue)
+        if local is None:
             raise UsageError(
                 f"There is no model called {model!r} in the catalogue.",
-                _nearest(model, catalogue.names)
+                did_you_mean(model, catalogue.names)
                 + "`localspec models list` shows all; a GGUF file is given by its path.",
             )
+        return _file_target(check_model_file(local), catalogue)
     header = check_model_file(model)
+    return _file_target(header, Catalogue.load() if reference_of(header.path) else None)
+
+
+def _file_target(header: GGUFHeader, catalogue: Catalogue | None) -> Target:
+    """A file as a target. One of a repository that the catalogue knows has what that says of it;
+    of any other repository, the drafters that were downloaded with it."""
     _refuse_drafter(header)
-    return Target(
+    reference = reference_of(header.path)
+    plain = Target(
         name=header.path.stem,
         path=header.path,
         title=header.name,
         drafters=_with_own_mtp((NGRAM,), header),
     )
+    if reference is None or catalogue is None:
+        return plain
+    name = catalogue.of_repo(reference.repo)
+    if name is None:
+        beside = (*_beside(header, reference), NGRAM)
+        return replace(plain, drafters=_with_own_mtp(beside, header))
+    drafters = _with_own_mtp(catalogue.drafters(name), header)
+    return replace(plain, drafters=drafters, **_settings_of(catalogue.entry(name)))
+
+
+def _beside(header: GGUFHeader, reference: HubReference) -> tuple[DrafterSpec, ...]:
+    """The drafters in the target's own snapshot of its repository that fit it, one a method."""
+    depth = len((reference.file or "").split("/"))
+    snapshot = header.path.parents[depth - 1]
+    found: dict[str, DrafterSpec] = {}
+    parts = [v for v in cached_variants(snapshot) if v.part in DRAFTER_PARTS and v.complete]
+    for variant in sorted(parts, key=lambda v: v.quant != "Q8_0"):
+        try:
+            drafter = check_model_file(snapshot / variant.file)
+            method = check_pairing(header, drafter)
+        except LocalspecError:
+            continue  # `localspec models drafters` says why
+        found.setdefault(method, DrafterSpec(method, method, drafter.path))
+    order = {method: i for i, method in enumerate(("mtp", "dspark", "dflash", "eagle3"))}
+    ranked = sorted(found.values(), key=lambda d: order.get(d.method, len(order)))
+    return tuple(replace(d, recommended=i == 0) for i, d in enumerate(ranked))
+
+
+def find_hub_file(reference: HubReference, *, drafter: bool = False) -> Path:
+    """Where on this machine the one file is that a reference names.
+
+    Raises ``NotHere``, or ``UsageError`` where several of a repository are here.
+    """
+    found = find_cached(reference, drafters=drafter)
+    if len(found) > 1 and reference.file is None:
+        names = [f"hf:{reference.repo}/{variant.file}" for _, variant in found]
+        raise UsageError(
+            f"Of {reference} {len(found)} files are here: "
+            f"{', '.join(variant.label for _, variant in found)}.",
+            f"Name one, such as {names[0]}.",
+        )
+    path = discovery.find(reference) if not found else found[0][0]
+    if path is None:
+        raise NotHere(
+            f"{reference} is not on this machine.",
+            f"Get it with: localspec models pull {reference}",
+            str(reference),
+            open_choice=reference.file is None and reference.quant is None,
+        )
+    return path
+
+
+def _local_file(words: str, catalogue: Catalogue) -> Path | None:
+    """The file that has this name in `localspec models list`."""
+    survey = discovery.survey(catalogue.folders)
+    named = [f for f in survey.files if f.name.lower() == words.lower()]
+    if named and named[0].problem:
+        raise ModelFileError(named[0].problem, "See `localspec models list`.")
+    return named[0].path if named else None
 
 
 def resolve_drafters(target: Target, names: Sequence[str]) -> tuple[DrafterSpec, ...]:
@@ -446,6 +485,12 @@ class _Match:
 
     def checked(self, drafter: DrafterSpec) -> DrafterSpec:
         """The drafter, its file looked at."""
+        if drafter.absent:
+            raise NotHere(
+                f"The drafter {drafter.name} of {self.target.name} is not on this machine.",
+                f"Get it with: localspec models pull {drafter.absent}",
+                drafter.absent,
+            )
         if drafter.path is not None:
             check_pairing(self.header, check_model_file(drafter.path), drafter.method)
         elif drafter.method == "mtp" and not self.header.runs_mtp:
@@ -481,24 +526,29 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
     if name == "none":
         return (NONE,)
     if name == "all":
-        return tuple(match.checked(d) for d in target.drafters)
+        return tuple(match.checked(d) for d in target.drafters if not d.absent)
     if name == "auto":
-        recommended = [d for d in target.drafters if d.recommended]
-        return (match.checked(recommended[0] if recommended else NGRAM),)
+        return (match.checked(_automatic(target)),)
     if name in own:
         return (match.checked(own[name]),)
     if name == "ngram":
         return (next((d for d in target.drafters if d.method == "ngram"), NGRAM),)
     if name.startswith(AFTER_NGRAM) and not Path(name).exists():
         return _after_ngram(match, name.removeprefix(AFTER_NGRAM))
-    _refuse_hub(name)
+    reference = parse_reference(name)
+    if reference is not None:
+        return (match.from_file(find_hub_file(reference, drafter=True)),)
     if _looks_like_path(name):
         return (match.from_file(name),)
     catalogue = Catalogue.load()
-    if name in catalogue.names:
-        return (match.from_file(catalogue.locate(name), name),)
+    model, quant = catalogue.split(name)
+    if model in catalogue.names:
+        return (match.from_file(catalogue.locate(model, quant), model),)
     if Path(name).exists():
         return (match.from_file(name),)
+    local = _local_file(name, catalogue)
+    if local is not None:
+        return (match.from_file(local, name),)
     if name == "mtp":
         raise _no_mtp(target)
     if name in METHODS_WITH_FILE:
@@ -509,9 +559,25 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
     words = ["none", "ngram", "auto", "all", *own, *catalogue.names]
     raise UsageError(
         f"{target.name} has no drafter called {name!r}.",
-        _nearest(name, words)
+        did_you_mean(name, words)
         + f"It has {', '.join(own)}; none, auto, all and the path of a GGUF work too.",
     )
+
+
+def _automatic(target: Target) -> DrafterSpec:
+    """The recommended drafter; where its file is not here, the next one that is."""
+    recommended = [d for d in target.drafters if d.recommended]
+    if recommended and recommended[0].absent:
+        recommended = [d for d in target.drafters if not d.absent and d.method != "ngram"]
+    return recommended[0] if recommended else NGRAM
+
+
+def absent_drafters(target: Target, asked: str) -> tuple[DrafterSpec, ...]:
+    """Those that ``all`` or ``auto`` would have stood for too, were their files here."""
+    missing = tuple(d for d in target.drafters if d.absent)
+    if asked == "auto":
+        return tuple(d for d in missing if d.recommended)
+    return missing if asked == "all" else ()
 
 
 def _with_own_mtp(drafters: tuple[DrafterSpec, ...], header: GGUFHeader) -> tuple[DrafterSpec, ...]:
@@ -572,18 +638,6 @@ def _refuse_drafter(header: GGUFHeader) -> None:
         )
 
 
-def _refuse_hub(name: str) -> None:
-    if name.startswith("hf:"):
-        raise UsageError(
-            f"{name}: downloads from Hugging Face are not built yet.",
-            "Download the GGUF yourself and give its path.",
-        )
-
-
 def _looks_like_path(name: str) -> bool:
-    return name.lower().endswith(".gguf") or "/" in name or "\\" in name
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(near)}? " if near else ""
+    is_path = name.lower().endswith(".gguf") or "/" in name or "\\" in name
+    return is_path and not name.startswith(OLLAMA)

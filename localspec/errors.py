@@ -47,6 +47,16 @@ class ModelFileError(LocalspecError):
     """A model file is missing, truncated, of another kind, or cannot be loaded."""
 
 
+class NotHere(ModelFileError):
+    """A model or drafter that has to be downloaded first. ``words`` name it; ``open_choice`` where
+    they leave open which of a repository's quantisations is meant."""
+
+    def __init__(self, message: str, hint: str, words: str, *, open_choice: bool = False) -> None:
+        super().__init__(message, hint)
+        self.words = words
+        self.open_choice = open_choice
+
+
 class DrafterError(LocalspecError):
     """The drafter does not fit the target (another vocabulary, a target given as drafter, ...)."""
 

@@ -15,7 +15,7 @@ import difflib
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +29,8 @@ DRAFTER_FAMILIES: Mapping[str, str] = {
     "dflash": "DFlash",
     "gemma4-assistant": "Gemma 4 MTP",
 }
+_METHODS = {"eagle3": "eagle3", "dflash": "dflash", "gemma4-assistant": "mtp"}
+_NO_WEIGHTS = "a vocabulary without weights"
 
 # llama.cpp loads these, but they generate no text.
 _EMBEDDING_ARCHS = frozenset(
@@ -82,6 +84,47 @@ _TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
 
 _LAYOUTS = {name: (block, size) for name, block, size in _TENSOR_TYPES.values()}
 
+# llama.h of llama-cpp-python 0.3.36, enum llama_ftype
+_FILE_TYPES: Mapping[int, str] = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4",
+    39: "NVFP4",
+    40: "Q1_0",
+    41: "Q2_0",
+}
+
+_TOKENS = "tokenizer.ggml.tokens"
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
 # Type ids of metadata values: struct code and bytes.
@@ -102,6 +145,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 _CHUNK = 1 << 20
+_GLANCE = 1 << 15  # what stands before the vocabulary, chat template included, is mostly shorter
 _HEADER_LIMIT = 1 << 28  # the largest vocabularies make headers of some 20 MB
 _KEPT_STRING = 1 << 22  # chat templates stay far below
 _KEPT_NUMBERS = 1024
@@ -152,6 +196,7 @@ class GGUFHeader:
 
     ``shards`` are all files of a split model, this one (the first) included; ``check_model_file``
     puts the tensors of all of them into ``tensors``. ``data`` is where the first tensor starts.
+    ``opener`` opens a file that is not ``path`` on this machine (one on the Hub).
     """
 
     path: Path
@@ -163,6 +208,7 @@ class GGUFHeader:
     expected_size: int
     shards: tuple[Path, ...]
     data: int = 0
+    opener: Callable[[], BinaryIO] | None = field(default=None, compare=False, repr=False)
 
     def number(self, key: str) -> int | None:
         """An integer under the architecture's own prefix, such as ``block_count``."""
@@ -178,8 +224,14 @@ class GGUFHeader:
         return self.text("general.name") or self.path.stem
 
     @property
+    def file_type(self) -> str | None:
+        """The quantisation that its makers call it by; the tensors' own types may be mixed."""
+        value = self.kv.get("general.file_type")
+        return _FILE_TYPES.get(value) if isinstance(value, int) else None
+
+    @property
     def n_vocab(self) -> int | None:
-        tokens = self.kv.get("tokenizer.ggml.tokens")
+        tokens = self.kv.get(_TOKENS)
         return len(tokens) if isinstance(tokens, tuple | Skipped) else self.number("vocab_size")
 
     @property
@@ -244,6 +296,20 @@ def bytes_of(type_name: str, elements: int) -> int:
     return -(-elements // block) * size
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What the beginning of a file says; ``kind`` as of ``describe_kind``, where that needs no
+    tensors. ``method`` is that of a drafter by its architecture, ``mtp_layers`` only a claim."""
+
+    arch: str
+    name: str
+    kind: str
+    method: str | None
+    n_vocab: int | None
+    tokenizer: str
+    mtp_layers: int
+
+
 def describe_kind(header: GGUFHeader) -> str:
     """What the file is, as the end of a sentence: "a language model", "an EAGLE-3 drafter", ..."""
     kind = header.text("general.type")
@@ -261,7 +327,7 @@ def describe_kind(header: GGUFHeader) -> str:
     if header.arch in _SPEECH_ARCHS:
         return "a speech model"
     if not header.tensors:
-        return "a vocabulary without weights"
+        return _NO_WEIGHTS
     return "a language model"
 
 
@@ -273,7 +339,7 @@ def read_header(path: str | Path) -> GGUFHeader:
     path = Path(path).expanduser()
     try:
         with path.open("rb") as stream:
-            return parse_header(stream, path.stat().st_size, path)
+            header = parse_header(stream, path.stat().st_size, path)
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {path}.", _nearest_file(path)) from None
     except OSError as error:
@@ -283,6 +349,47 @@ def read_header(path: str | Path) -> GGUFHeader:
             ) from None
         reason = error.strerror or type(error).__name__
         raise ModelFileError(f"{path} cannot be read: {reason}.", "Check the file.") from None
+    return replace(header, shards=_shards(path, header.kv))
+
+
+def glance(path: str | Path) -> Glance:
+    """What the first kilobytes of a file say, in about a millisecond.
+
+    Raises ``ModelFileError`` when the file is missing, of another kind, damaged there, or of an
+    architecture that llama.cpp does not know.
+    """
+    path = Path(path).expanduser()
+    try:
+        with path.open("rb") as stream:
+            reader = _Reader(stream, path.stat().st_size, path, chunk=_GLANCE)
+            _, n_tensors, n_kv = _read_preamble(reader)
+            kv = _read_kv(reader, n_kv, glance_only=True)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ModelFileError(f"{path} cannot be read: {reason}.", "Check the file.") from None
+    arch = kv.get("general.architecture")
+    header = GGUFHeader(
+        path=path,
+        version=0,
+        arch=arch if isinstance(arch, str) else "",
+        kv=kv,
+        tensors=(),
+        file_size=0,
+        expected_size=0,
+        shards=(path,),
+    )
+    kind = describe_kind(header)
+    if header.arch and header.arch not in KNOWN and kind == _NO_WEIGHTS:
+        raise _unknown_arch(header)
+    return Glance(
+        arch=header.arch,
+        name=header.name,
+        kind="a language model" if kind == _NO_WEIGHTS and n_tensors else kind,
+        method=_METHODS.get(header.arch),
+        n_vocab=header.n_vocab,
+        tokenizer=header.text("tokenizer.ggml.model") or "",
+        mtp_layers=header.number("nextn_predict_layers") or 0,
+    )
 
 
 def check_model_file(path: str | Path) -> GGUFHeader:
@@ -291,7 +398,7 @@ def check_model_file(path: str | Path) -> GGUFHeader:
     Any shard of a split model stands for the first. Raises ``ModelFileError`` when a file is
     missing, truncated, of another kind, or holds neither a language model nor a drafter.
     """
-    header = read_header(_first_shard(Path(path).expanduser()))
+    header = read_header(first_shard(Path(path).expanduser()))
     tensors: list[TensorInfo] = []
     for shard in header.shards:
         part = header if shard == header.path else read_header(shard)
@@ -400,7 +507,7 @@ def raw_strings(header: GGUFHeader, key: str) -> bytes:
 def read_bytes(header: GGUFHeader, start: int, length: int) -> bytes:
     """``length`` bytes of the file. Raises ``ModelFileError`` when they are not there."""
     try:
-        with header.path.open("rb") as stream:
+        with header.opener() if header.opener else header.path.open("rb") as stream:
             stream.seek(start)
             found = stream.read(length)
     except OSError as error:
@@ -412,30 +519,13 @@ def read_bytes(header: GGUFHeader, start: int, length: int) -> bytes:
 
 
 def parse_header(stream: BinaryIO, size: int, path: Path) -> GGUFHeader:
-    """The header at the start of a seekable ``stream`` of ``size`` bytes; ``path`` is its name."""
-    reader = _Reader(stream, size, path)
-    if size < len(_MAGIC) or reader.peek(4) != _MAGIC:
-        raise _other_kind(reader.peek(512), size, path)
-    reader.take(4)
-    version = reader.u32()
-    if version not in (2, 3):
-        if version and version & 0xFFFF == 0:
-            raise ModelFileError(
-                f"{path} was written for big-endian machines.", "Get the little-endian file."
-            )
-        raise ModelFileError(
-            f"{path} is GGUF version {version}; versions 2 and 3 can be loaded.",
-            "Get a newer conversion of the model." if version == 1 else _AGAIN,
-        )
-    n_tensors = reader.count("tensors", smallest=24, limit=_TENSORS_LIMIT)
-    n_kv = reader.count("metadata keys", smallest=13, limit=_KEYS_LIMIT)
+    """The header at the start of a seekable ``stream`` of ``size`` bytes; ``path`` is its name.
 
-    kv: dict[str, Value] = {}
-    for _ in range(n_kv):
-        key = reader.name()
-        if key in kv:
-            raise reader.damaged(f"the metadata key {key!r} stands there twice")
-        kv[key] = reader.value(reader.u32())
+    Of a split model this is the one file; ``read_header`` finds the others.
+    """
+    reader = _Reader(stream, size, path)
+    version, n_tensors, n_kv = _read_preamble(reader)
+    kv = _read_kv(reader, n_kv)
     tensors = tuple(_read_tensor(reader) for _ in range(n_tensors))
     if len({t.name for t in tensors}) < n_tensors:
         raise reader.damaged("two of its tensors have the same name")
@@ -453,9 +543,50 @@ def parse_header(stream: BinaryIO, size: int, path: Path) -> GGUFHeader:
         tensors=tensors,
         file_size=size,
         expected_size=max((data + t.offset + t.n_bytes for t in tensors), default=reader.position),
-        shards=_shards(path, kv),
+        shards=(path,),
         data=data,
     )
+
+
+def _read_preamble(reader: _Reader) -> tuple[int, int, int]:
+    """The version, the count of tensors and the count of metadata keys."""
+    path = reader.path
+    if reader.size < len(_MAGIC) or reader.peek(4) != _MAGIC:
+        raise _other_kind(reader.peek(512), reader.size, path)
+    reader.take(4)
+    version = reader.u32()
+    if version not in (2, 3):
+        if version and version & 0xFFFF == 0:
+            raise ModelFileError(
+                f"{path} was written for big-endian machines.", "Get the little-endian file."
+            )
+        raise ModelFileError(
+            f"{path} is GGUF version {version}; versions 2 and 3 can be loaded.",
+            "Get a newer conversion of the model." if version == 1 else _AGAIN,
+        )
+    n_tensors = reader.count("tensors", smallest=24, limit=_TENSORS_LIMIT)
+    n_kv = reader.count("metadata keys", smallest=13, limit=_KEYS_LIMIT)
+    return version, n_tensors, n_kv
+
+
+def _read_kv(reader: _Reader, n_kv: int, *, glance_only: bool = False) -> dict[str, Value]:
+    """The metadata; with ``glance_only`` what stands before the vocabulary, and its length."""
+    kv: dict[str, Value] = {}
+    for _ in range(n_kv):
+        key, type_id = reader.name(), reader.u32()
+        if key in kv:
+            raise reader.damaged(f"the metadata key {key!r} stands there twice")
+        if glance_only and key == _TOKENS and type_id == _ARRAY and "general.architecture" in kv:
+            # llama-quantize moves general.file_type to the very end: not to be seen at a glance
+            item = reader.u32()
+            n = reader.count("strings", smallest=8, limit=_ITEMS_LIMIT)
+            kv[key] = Skipped(n)
+            if n > _KEPT_NUMBERS or item != _STRING:
+                break
+            reader.skip_strings(n)
+            continue
+        kv[key] = reader.value(type_id)
+    return kv
 
 
 def _read_tensor(reader: _Reader) -> TensorInfo:
@@ -484,10 +615,11 @@ def _read_tensor(reader: _Reader) -> TensorInfo:
 class _Reader:
     """Reads forward through a window of the file, and never past what the file holds."""
 
-    def __init__(self, stream: BinaryIO, size: int, path: Path) -> None:
+    def __init__(self, stream: BinaryIO, size: int, path: Path, *, chunk: int = _CHUNK) -> None:
         self.path = path
+        self.size = size
         self._stream = stream
-        self._size = size
+        self._chunk = chunk
         self._window = b""
         self._base = 0  # where in the file the window starts
         self._pos = 0  # within the window
@@ -502,21 +634,21 @@ class _Reader:
     def _fill(self, n: int) -> None:
         """Makes the next ``n`` bytes stand in the window."""
         start = self.position
-        if start + n > self._size:
+        if start + n > self.size:
             raise ModelFileError(
-                f"{self.path} is truncated: it ends inside its header, after {self._size:,} bytes.",
+                f"{self.path} is truncated: it ends inside its header, after {self.size:,} bytes.",
                 _AGAIN,
             )
         if start + n > _HEADER_LIMIT:
             raise self.damaged(f"its header is longer than {_HEADER_LIMIT >> 20} MiB")
         self._stream.seek(start)
-        self._window = self._stream.read(max(n, _CHUNK))
+        self._window = self._stream.read(max(n, self._chunk))
         self._base, self._pos = start, 0
         if len(self._window) < n:  # the file shrank while it was read
             raise ModelFileError(f"{self.path} changed while it was read.", "Try again.")
 
     def peek(self, n: int) -> bytes:
-        n = min(n, self._size - self.position)
+        n = min(n, self.size - self.position)
         if self._pos + n > len(self._window):
             self._fill(n)
         return self._window[self._pos : self._pos + n]
@@ -546,9 +678,9 @@ class _Reader:
         n = self.u64()
         if n > limit:
             raise self.damaged(f"its header claims {n:,} {what}")
-        if n * smallest > self._size - self.position:
+        if n * smallest > self.size - self.position:
             raise ModelFileError(
-                f"{self.path} is truncated or damaged: its {self._size:,} bytes cannot hold the "
+                f"{self.path} is truncated or damaged: its {self.size:,} bytes cannot hold the "
                 f"{n:,} {what} that it claims.",
                 _AGAIN,
             )
@@ -584,14 +716,14 @@ class _Reader:
         if n <= _KEPT_STRINGS:
             return tuple(self.name() for _ in range(n))
         start = self.position
-        self._skip_strings(n)
+        self.skip_strings(n)
         return Skipped(n, start, self.position)
 
     def _numbers(self, type_id: int, n: int) -> tuple[int | float | bool, ...]:
         code, width = _SCALARS[type_id]
         return struct.unpack(f"<{n}{code}", self.take(n * width))
 
-    def _skip_strings(self, n: int) -> None:
+    def skip_strings(self, n: int) -> None:
         # The one hot loop: a vocabulary has a quarter of a million strings, its merges twice that.
         unpack, window, pos, end = _U64.unpack_from, self._window, self._pos, len(self._window)
         for _ in range(n):
@@ -649,7 +781,8 @@ def _other_kind(head: bytes, size: int, path: Path) -> ModelFileError:
     return ModelFileError(f"{path} {kind}.", hint)
 
 
-def _first_shard(path: Path) -> Path:
+def first_shard(path: Path) -> Path:
+    """The file that stands for the split model that ``path`` is a part of; else itself."""
     shard = _SHARD.match(path.name)
     if shard is None:
         return path

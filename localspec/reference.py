@@ -14,7 +14,15 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from localspec.errors import UsageError
-from localspec.gguf_names import Variant, is_gguf, shard_of, stem_of, variants, with_quant
+from localspec.gguf_names import (
+    DRAFTER_PARTS,
+    Variant,
+    is_gguf,
+    shard_of,
+    stem_of,
+    variants,
+    with_quant,
+)
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _FORM = "It is written hf:owner/repo, hf:owner/repo:Q4_K_M or hf:owner/repo/file.gguf."
@@ -159,15 +167,19 @@ def cached_variants(snapshot: Path) -> tuple[Variant, ...]:
     return variants(sizes)
 
 
-def find_cached(reference: HubReference) -> tuple[tuple[Path, Variant], ...]:
+def find_cached(
+    reference: HubReference, *, drafters: bool = False
+) -> tuple[tuple[Path, Variant], ...]:
     """Whatever in the cache the reference may mean, with its path; several where it names neither
-    file nor quantisation and several are here. Only whole split models count."""
+    file nor quantisation and several are here. Only whole split models count. With ``drafters``
+    the parts that draft are meant first, where it names no file."""
     for snapshot in snapshots(reference.repo, reference.revision):
         here = [v for v in cached_variants(snapshot) if v.complete]
         if reference.file is not None:
             found = [v for v in here if _same_file(v, reference.file)]
         else:
-            found = [v for v in here if v.part is None]
+            parts = DRAFTER_PARTS if drafters else ()
+            found = [v for v in here if v.part in parts] or [v for v in here if v.part is None]
             if reference.quant is not None:
                 found = list(with_quant(found, reference.quant))
         if found:

@@ -19,8 +19,10 @@ from localspec.catalog import (
     resolve_drafters,
     resolve_target,
 )
-from localspec.errors import CatalogError, DrafterError, ModelFileError, UsageError
+from localspec.errors import CatalogError, DrafterError, ModelFileError, NotHere, UsageError
 from localspec.gguf_header import check_model_file
+from localspec.gguf_names import DRAFTER_PARTS, part_of, quant_of
+from localspec.reference import HubReference, hub_cache, parse_reference
 
 DRAFT = resources.asset("demo/smollm2-135m-draft-q4_0.gguf")
 
@@ -44,6 +46,8 @@ n_max = 4
 @pytest.fixture(autouse=True)
 def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's catalogue of these tests, not that of whoever runs them."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
+        monkeypatch.setenv(name, str(tmp_path / name))
     path = tmp_path / "config" / "models.toml"
     path.parent.mkdir()
     monkeypatch.setattr(catalog, "user_file", lambda: path)
@@ -120,7 +124,8 @@ def test_the_users_own_file_adds_models_relative_to_itself(tiny: Target, own_fil
         ("half", "draft-model", 4),
         ("ngram", "ngram", None),
     ]
-    assert Catalogue.load().names == ["demo", "demo-mtp", "tiny-1.5"]
+    names = Catalogue.load().names
+    assert (names[:2], names[-1]) == (["demo", "demo-mtp"], "tiny-1.5")
 
 
 def test_the_users_own_file_wins_by_name(own_file: Path) -> None:
@@ -141,6 +146,17 @@ def test_the_users_own_file_wins_by_name(own_file: Path) -> None:
         ("temperature = 0,", "temperature = -1,", 5, "sampling.temperature", "at least 0"),
         ('path = "tiny.gguf"', 'url = "x"', 4, "source.url", "not known"),
         ('path = "tiny.gguf"', 'path = "a", asset = "b"', 4, "source", "exactly one of"),
+        ('path = "tiny.gguf"', 'repo = "o/r"', 4, "source", "either file or files"),
+        ('path = "tiny.gguf"', 'repo = "o", file = "x.gguf"', 4, "source", "owner/name"),
+        ('path = "tiny.gguf"', 'repo = "o/r", file = "x.bin"', 4, "source", "no GGUF file"),
+        ('path = "tiny.gguf"', 'path = "x.gguf", size = 3', 4, "source", "go with repo"),
+        (
+            'path = "tiny.gguf"',
+            'repo = "o/r", files = { Q4_0 = "x.gguf" }, sizes = { Q8_0 = 1 }',
+            4,
+            "source",
+            "sizes has Q8_0",
+        ),
         ('path = "tiny.gguf"', 'package = "x"', 4, "source", "package and file go together"),
         ('method = "draft-model"', 'method = "magic"', 11, "drafters.half.method", "draft-model"),
         ('method = "draft-model"', 'method = "ngram"', 10, "drafters.half", "has no source"),
@@ -191,10 +207,18 @@ def test_a_model_far_from_any_name_has_no_suggestion() -> None:
 
 
 @pytest.mark.parametrize("resolve", [resolve_target, lambda n: resolve_drafters(tiny_of(), [n])])
-def test_hub_names_are_refused_for_now(resolve) -> None:
-    with pytest.raises(UsageError, match="not built yet") as caught:
-        resolve("hf:owner/repo:Q4_K_M")
-    assert "path" in caught.value.hint
+@pytest.mark.parametrize(
+    "words", ["hf:owner/repo:Q4_K_M", "https://hf.co/owner/repo/blob/main/x.gguf"]
+)
+def test_what_is_only_on_the_hub_says_how_to_get_it(resolve, words: str) -> None:
+    meant = str(parse_reference(words))
+    with pytest.raises(NotHere, match="is not on this machine") as caught:
+        resolve(words)
+    assert caught.value.hint == f"Get it with: localspec models pull {meant}"
+    assert not caught.value.open_choice
+    with pytest.raises(NotHere) as caught:
+        resolve("hf:owner/repo")
+    assert caught.value.open_choice
 
 
 def tiny_of() -> Target:
@@ -421,3 +445,131 @@ def test_automatic_lengths_have_bounds_of_their_own(demo: Target) -> None:
     assert by_name["ngram"].settings(n_max=3).draft_length == 3
     assert DrafterSpec("mtp", "mtp", limit=3).settings(n_max="auto").n_max == 3
     assert resolve_drafters(demo, ["ngram+eagle3"])[0].settings(n_max="auto").n_max == 8
+
+
+# ---- models of the Hub ---------------------------------------------------------------------------
+
+HUB = """\
+folders = ["mine"]
+
+[models.big]
+title = "Big"
+licence = "MIT"
+thinking = true
+sampling = { temperature = 0.5 }
+
+[models.big.source]
+repo = "owner/Big-GGUF"
+files.Q4_0 = "Big-Q4_0.gguf"
+files.Q8_0 = "Big-Q8_0.gguf"
+sizes.Q4_0 = 1_000
+
+[models.big.drafters.draft-model]
+method = "draft-model"
+source = { repo = "owner/Small-GGUF", file = "Small-Q8_0.gguf", size = 10 }
+recommended = true
+"""
+
+
+def cached(repo: str, file: str, content: Path = DRAFT) -> Path:
+    folder = hub_cache() / f"models--{repo.replace('/', '--')}"
+    path = folder / "snapshots" / "c0ffee" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(content, path)
+    return path
+
+
+def test_a_model_of_the_hub_is_to_be_pulled_first(own_file: Path) -> None:
+    own_file.write_text(HUB)
+    line = next(line for line in Catalogue.load().listings() if line.name == "big")
+    assert line.path is None
+    assert [(c.quant, c.path, c.size) for c in line.choices] == [
+        ("Q4_0", None, 1000),
+        ("Q8_0", None, None),
+    ]
+    for words, pull in (("big", "big"), ("big:q8_0", "big --quant q8_0")):
+        with pytest.raises(NotHere, match="The model big is not on this machine") as caught:
+            resolve_target(words)
+        assert caught.value.hint == f"Get it with: localspec models pull {pull}"
+    with pytest.raises(UsageError, match="has no Q5_K_M") as refused:
+        resolve_target("big:Q5_K_M")
+    assert refused.value.hint == "It has Q4_0, Q8_0."
+
+
+def test_what_was_pulled_is_used_by_every_name_for_it(own_file: Path, tmp_path: Path) -> None:
+    own_file.write_text(HUB)
+    q8 = cached("owner/Big-GGUF", "Big-Q8_0.gguf")
+    by_name = resolve_target("big")
+    assert (by_name.path, by_name.title) == (q8, "Big Q8_0")
+    for words in ("big:Q8_0", "hf:owner/Big-GGUF", "hf:owner/Big-GGUF/Big-Q8_0.gguf", str(q8)):
+        found = resolve_target(words)
+        assert (found.path, found.sampling, found.thinking, found.licence) == (
+            q8, {"temperature": 0.5}, True, "MIT"
+        )  # fmt: skip
+        assert [d.name for d in found.drafters] == ["draft-model", "ngram"]
+    q4 = cached("owner/Big-GGUF", "Big-Q4_0.gguf")
+    assert resolve_target("big").path == q4
+    with pytest.raises(UsageError, match=r"2 files are here: Q4_0, Q8_0") as caught:
+        resolve_target("hf:owner/Big-GGUF")
+    assert "hf:owner/Big-GGUF/Big-Q4_0.gguf" in caught.value.hint
+
+
+def test_a_drafter_that_is_not_here_is_left_out_or_named(own_file: Path) -> None:
+    own_file.write_text(HUB)
+    cached("owner/Big-GGUF", "Big-Q4_0.gguf")
+    target = resolve_target("big")
+    assert names(target, "auto") == names(target, "all") == ["ngram"]
+    for asked in ("auto", "all"):
+        assert [d.name for d in catalog.absent_drafters(target, asked)] == ["draft-model"]
+    with pytest.raises(NotHere, match="drafter draft-model of big is not on") as caught:
+        resolve_drafters(target, ["draft-model"])
+    assert caught.value.hint.endswith("localspec models pull hf:owner/Small-GGUF/Small-Q8_0.gguf")
+    small = cached("owner/Small-GGUF", "Small-Q8_0.gguf")
+    target = resolve_target("big")
+    assert names(target, "auto") == ["draft-model"]
+    assert catalog.absent_drafters(target, "all") == ()
+    (by_reference,) = resolve_drafters(target, ["hf:owner/Small-GGUF"])
+    assert (by_reference.method, by_reference.path) == ("draft-model", small)
+
+
+def test_drafters_that_came_with_a_model_of_the_hub_are_its_own(models: Path) -> None:
+    trunk = tiny_mtp(models / "hub-trunk.gguf", heads=2, own_heads=False)
+    heads = tiny_mtp(models / "hub-heads.gguf", heads=2, trunk=False)
+    cached("some/Repo", "Tiny-Q4_0.gguf", trunk)
+    mtp = cached("some/Repo", "mtp-Tiny-Q8_0.gguf", heads)
+    cached("some/Repo", "dflash-Tiny-Q8_0.gguf")  # no such thing, whatever its name says
+    target = resolve_target("hf:some/Repo")
+    assert [(d.name, d.path, d.recommended) for d in target.drafters] == [
+        ("mtp", mtp, True),
+        ("ngram", None, False),
+    ]
+    (found,) = resolve_drafters(target, ["hf:some/Repo/mtp-Tiny-Q8_0.gguf"])
+    assert (found.method, found.path) == ("mtp", mtp)
+
+
+def test_a_file_of_the_users_folders_has_a_name(own_file: Path) -> None:
+    own_file.write_text('folders = ["mine"]\n')
+    folder = own_file.parent / "mine"
+    folder.mkdir()
+    shutil.copy(DRAFT, folder / "Mine-Q4_0.gguf")
+    assert resolve_target("mine-q4_0").path == folder / "Mine-Q4_0.gguf"
+    (folder / "bad.gguf").write_bytes(b"<html>")
+    with pytest.raises(ModelFileError, match="is a web page"):
+        resolve_target("bad")
+
+
+def test_the_catalogue_that_comes_along_is_sound() -> None:
+    """What FIELD.md confirms; `localspec models check` asks the Hub itself."""
+    catalogue = Catalogue([resources.catalogue_file()])
+    assert catalogue.names[:2] == ["demo", "demo-mtp"]
+    hub = [n for n in catalogue.names if catalogue.entry(n).source.repo]
+    assert len(hub) > 15
+    for name in hub:
+        for choice in catalogue.choices(name):
+            assert isinstance(choice.reference, HubReference)
+            assert quant_of(choice.reference.file or "") == choice.quant
+            assert part_of(choice.reference.file or "") is None
+        for key, drafter in catalogue.entry(name).drafters.items():
+            assert drafter.source is None or drafter.source.repo
+            if drafter.source and drafter.method in DRAFTER_PARTS:
+                assert part_of(drafter.source.file or "") == drafter.method, (name, key)
