@@ -119,7 +119,7 @@ class _OpenChoice(UsageError):
         assert best is not None
         super().__init__(
             f"{remote.repo} holds several models: name one.",
-            f"Where nothing else decides: localspec models pull hf:{remote.repo}:{best.label}",
+            f"Recommended for most: localspec models pull hf:{remote.repo}:{best.label}",
         )
         self.remote = remote
 

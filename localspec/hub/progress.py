@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
+from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
 
@@ -51,7 +53,8 @@ def status(file: FileProgress) -> str:
 
 def total(progress: Progress) -> str:
     words = [of_size(progress.done, progress.size)]
-    if progress.speed and progress.eta:
+    moving = any(f.state == "downloading" for f in progress.files)
+    if moving and progress.speed and progress.eta:
         words += [f"{file_size(progress.speed)}/s", duration(progress.eta)]
     return "  ".join(words)
 
@@ -102,12 +105,24 @@ class Lines(Quiet):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+class _Bars(Bars):
+    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
+        self._on = console
+        super().__init__(*columns, console=console, auto_refresh=False, expand=True)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        # A terminal echoes Ctrl-C as two characters at the end of the last line: they must not
+        # make a line of their own, or the bars are drawn one too low.
+        yield Constrain(self.make_tasks_table(self.tasks), self._on.width - 2)
+
+
 class Live(Quiet):
     """A bar for each file, and one for all where there are several."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = Bars(
+        self._bars = _Bars(
+            console,
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
             TextColumn(
@@ -115,9 +130,6 @@ class Live(Quiet):
                 markup=False,
                 table_column=Column(width=_STATUS, no_wrap=True, overflow="ellipsis"),
             ),
-            console=console,
-            auto_refresh=False,
-            expand=True,
         )
         self._tasks: list[TaskID] = []
         self._drawn = 0.0
