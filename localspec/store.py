@@ -1,0 +1,252 @@
+"""What is kept from one start to the next: conversations, questions, measured baselines.
+
+One SQLite file among the user's data, in WAL mode, so that several processes may read while one
+writes. Every call opens a connection of its own: it may come from any thread, and a reader never
+sees half of a write. ``MIGRATIONS`` grow at their end and are never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+from localspec.errors import LocalspecError
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE conversations (
+        id INTEGER PRIMARY KEY, title TEXT NOT NULL, model TEXT NOT NULL, system TEXT NOT NULL,
+        thinking INTEGER, version INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL
+    );
+    CREATE TABLE turns (
+        conversation INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+        position INTEGER NOT NULL, role TEXT NOT NULL, content TEXT NOT NULL, facts TEXT NOT NULL,
+        PRIMARY KEY (conversation, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE questions (text TEXT PRIMARY KEY, asked REAL NOT NULL);
+    CREATE TABLE baselines (
+        setup TEXT PRIMARY KEY, tps REAL NOT NULL, depth INTEGER NOT NULL, tokens INTEGER NOT NULL,
+        measured REAL NOT NULL
+    );
+    """,
+)
+"""The schema, version by version (``PRAGMA user_version`` counts those that were run)."""
+
+WAIT_SECONDS = 10.0
+"""How long a write waits for another process's."""
+KEPT_QUESTIONS = 500
+
+
+class StoreError(LocalspecError):
+    """The file of kept things cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question or an answer. ``facts`` are JSON values about an answer (speed, drafter, ...)."""
+
+    role: Literal["user", "assistant"]
+    content: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A kept conversation. ``id`` None: not kept yet; ``version`` counts its writes."""
+
+    title: str
+    model: str
+    turns: tuple[Turn, ...] = ()
+    system: str = ""
+    thinking: bool | None = None
+    id: int | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the list of conversations; ``turns`` counts questions."""
+
+    id: int
+    title: str
+    model: str
+    questions: int
+    changed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Decode tok/s without a drafter as it was measured, with ``depth`` tokens in the context at
+    the end, over ``tokens`` tokens, at ``measured`` (seconds since the epoch)."""
+
+    tps: float
+    depth: int
+    tokens: int
+    measured: float
+
+
+def store_file() -> Path:
+    return Path(platformdirs.user_data_dir("localspec", appauthor=False)) / "localspec.db"
+
+
+class Store:
+    """Raises StoreError from any call."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or store_file()
+
+    @contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, that no other writer comes between; rolled back by an exception."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
+            with closing(connection):
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA foreign_keys = ON")
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    _migrate(connection, self.path)
+                    yield connection
+                except BaseException:
+                    connection.rollback()
+                    raise
+                connection.commit()
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(
+                f"{self.path}, where conversations are kept, cannot be used: {error}.",
+                "Make room or move the file away; a new one is then begun.",
+            ) from error
+
+    # ---- conversations ------------------------------------------------------------------------
+
+    def talks(self) -> list[Entry]:
+        """All conversations, the one changed last first."""
+        with self.connection() as db:
+            rows = db.execute(
+                "SELECT id, title, model, (SELECT count(*) FROM turns t WHERE t.conversation = c.id"
+                " AND t.role = 'user'), changed FROM conversations c ORDER BY changed DESC, id DESC"
+            )
+            return [Entry(*row) for row in rows]
+
+    def talk(self, identity: int) -> Talk:
+        with self.connection() as db:
+            row = db.execute(
+                "SELECT title, model, system, thinking, version FROM conversations WHERE id = ?",
+                (identity,),
+            ).fetchone()
+            if row is None:
+                raise StoreError("This conversation is gone: it was deleted meanwhile.")
+            title, model, system, thinking, version = row
+            turns = db.execute(
+                "SELECT role, content, facts FROM turns WHERE conversation = ? ORDER BY position",
+                (identity,),
+            )
+            return Talk(
+                title,
+                model,
+                tuple(Turn(role, content, json.loads(facts)) for role, content, facts in turns),
+                system,
+                None if thinking is None else bool(thinking),
+                identity,
+                version,
+            )
+
+    def save(self, talk: Talk) -> Talk:
+        """Keep ``talk`` and return it with its id and version. Where another process has changed or
+        deleted it since it was read, it is kept as a new conversation: nothing is lost."""
+        now = time.time()
+        facts = (talk.title, talk.model, talk.system, talk.thinking, now)
+        with self.connection() as db:
+            changed = db.execute(
+                "UPDATE conversations SET title = ?, model = ?, system = ?, thinking = ?,"
+                " changed = ?, version = version + 1 WHERE id = ? AND version = ?",
+                (*facts, talk.id, talk.version),
+            )
+            if changed.rowcount:
+                identity, version = talk.id, talk.version + 1
+                db.execute("DELETE FROM turns WHERE conversation = ?", (identity,))
+            else:
+                added = db.execute(
+                    "INSERT INTO conversations (title, model, system, thinking, changed, version,"
+                    " created) VALUES (?, ?, ?, ?, ?, 1, ?)",
+                    (*facts, now),
+                )
+                identity, version = added.lastrowid, 1
+            db.executemany(
+                "INSERT INTO turns VALUES (?, ?, ?, ?, ?)",
+                (
+                    (identity, i, turn.role, _encodable(turn.content), json.dumps(turn.facts))
+                    for i, turn in enumerate(talk.turns)
+                ),
+            )
+        return replace(talk, id=identity, version=version)
+
+    def rename(self, identity: int, title: str) -> None:
+        with self.connection() as db:
+            db.execute("UPDATE conversations SET title = ? WHERE id = ?", (title, identity))
+
+    def delete(self, identity: int) -> None:
+        with self.connection() as db:
+            db.execute("DELETE FROM conversations WHERE id = ?", (identity,))
+
+    # ---- questions ----------------------------------------------------------------------------
+
+    def questions(self) -> list[str]:
+        """What was asked in any conversation, the oldest first, each once."""
+        with self.connection() as db:
+            return [text for (text,) in db.execute("SELECT text FROM questions ORDER BY asked")]
+
+    def asked(self, text: str) -> None:
+        with self.connection() as db:
+            db.execute("REPLACE INTO questions VALUES (?, ?)", (_encodable(text), time.time()))
+            db.execute(
+                "DELETE FROM questions WHERE text NOT IN"
+                " (SELECT text FROM questions ORDER BY asked DESC LIMIT ?)",
+                (KEPT_QUESTIONS,),
+            )
+
+    # ---- baselines ----------------------------------------------------------------------------
+
+    def baseline(self, setup: str) -> Baseline | None:
+        """What was measured last for ``setup``: a model with all settings that its speed hangs on,
+        in whatever words the caller has for them."""
+        with self.connection() as db:
+            row = db.execute(
+                "SELECT tps, depth, tokens, measured FROM baselines WHERE setup = ?", (setup,)
+            ).fetchone()
+        return Baseline(*row) if row else None
+
+    def keep_baseline(self, setup: str, measured: Baseline) -> None:
+        with self.connection() as db:
+            db.execute(
+                "REPLACE INTO baselines VALUES (?, ?, ?, ?, ?)",
+                (setup, measured.tps, measured.depth, measured.tokens, measured.measured),
+            )
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} was written by a newer localspec.", "Use that one, or move the file away."
+        )
+    for statements in MIGRATIONS[version:]:
+        for statement in statements.split(";"):  # executescript would commit what is open
+            db.execute(statement)
+    if version < len(MIGRATIONS):
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _encodable(text: str) -> str:
+    """SQLite keeps UTF-8, which half a surrogate pair has no place in."""
+    return text.encode("utf-8", "replace").decode()

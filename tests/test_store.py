@@ -1,0 +1,115 @@
+"""The store: what was written is read, migrations keep it, and two processes do not lose a line."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec import store as module
+from localspec.store import Baseline, Store, StoreError, Talk, Turn
+
+TALK = Talk(
+    "Lists",
+    "demo",
+    (Turn("user", "Sort a list"), Turn("assistant", "sorted(x) 🎉", {"tps": 40.5})),
+    system="Be brief.",
+    thinking=False,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "data" / "localspec.db")
+
+
+def test_a_conversation_is_kept_listed_renamed_and_deleted(store: Store) -> None:
+    kept = store.save(TALK)
+    assert kept.id is not None
+    assert store.talk(kept.id) == kept
+    more = store.save(replace(kept, turns=(*kept.turns, Turn("user", "Thanks"))))
+    assert (more.id, more.version) == (kept.id, 2)
+    other = store.save(replace(TALK, title="Other"))
+    assert [(e.title, e.questions) for e in store.talks()] == [("Other", 1), ("Lists", 2)]
+    store.rename(kept.id, "Sorting")
+    assert store.talk(kept.id).title == "Sorting"
+    store.delete(kept.id)
+    assert [e.id for e in store.talks()] == [other.id]
+    with pytest.raises(StoreError, match="deleted"):
+        store.talk(kept.id)
+    with store.connection() as db:
+        assert db.execute("SELECT count(*) FROM turns").fetchone() == (2,)
+
+
+def test_what_another_process_changed_or_deleted_meanwhile_is_not_overwritten(
+    store: Store,
+) -> None:
+    mine = store.save(TALK)
+    theirs = store.save(replace(mine, turns=(*mine.turns, Turn("user", "theirs"))))
+    fork = store.save(replace(mine, turns=(*mine.turns, Turn("user", "mine"))))
+    assert fork.id != theirs.id
+    assert store.talk(theirs.id or 0).turns[-1].content == "theirs"
+    store.delete(fork.id or 0)
+    assert store.save(fork).turns[-1].content == "mine"
+
+
+def test_questions_are_kept_once_each_the_newest_last(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_QUESTIONS", 3)
+    for text in ("a", "b", "a", "c", "d", "half \ud800 pair"):
+        store.asked(text)
+    assert store.questions() == ["c", "d", "half ? pair"]
+
+
+def test_a_baseline_is_that_of_its_setup(store: Store) -> None:
+    assert store.baseline("demo, 2 threads") is None
+    store.keep_baseline("demo, 2 threads", Baseline(38.1, 700, 96, 1e9))
+    store.keep_baseline("demo, 2 threads", Baseline(39.0, 900, 50, 2e9))
+    assert store.baseline("demo, 2 threads") == Baseline(39.0, 900, 50, 2e9)
+    assert store.baseline("demo, 1 thread") is None
+
+
+WRITER = """\
+import sys
+from pathlib import Path
+from localspec.store import Store, Talk, Turn
+for i in range(10):
+    Store(Path(sys.argv[1])).save(Talk(f"{sys.argv[2]} {i}", "demo", (Turn("user", "x"),)))
+"""
+
+
+def test_processes_may_write_at_the_same_time(store: Store) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(store.path), name]) for name in "ab"
+    ]
+    assert [w.wait(60) for w in writers] == [0, 0]
+    assert sorted(e.title for e in store.talks()) == [f"{n} {i}" for n in "ab" for i in range(10)]
+
+
+def test_a_migration_keeps_what_is_there_and_a_failing_one_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = store.save(TALK)
+    first = module.MIGRATIONS
+    monkeypatch.setattr(module, "MIGRATIONS", (*first, "CREATE TABLE more (x); nonsense"))
+    with pytest.raises(StoreError, match="nonsense"):
+        store.talks()
+    monkeypatch.setattr(module, "MIGRATIONS", (*first, "CREATE TABLE more (x); SELECT 1"))
+    assert store.talk(kept.id or 0) == kept
+    monkeypatch.setattr(module, "MIGRATIONS", first)
+    with pytest.raises(StoreError, match="newer"):
+        store.talks()
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "localspec.db"
+    path.write_text("not a database, but long enough to be looked at as if it were one" * 20)
+    with pytest.raises(StoreError, match=str(path)):
+        Store(path).talks()
+    with sqlite3.connect(tmp_path / "other.db"):
+        assert Store(tmp_path / "other.db").talks() == []
