@@ -285,13 +285,28 @@ class Times:
         return self.step - (self.draft + self.verify + self.rollback)
 
 
+class Scores(NamedTuple):
+    """What target and drafter thought of one step's tokens.
+
+    ``p[i]`` is the target's probability of drafted token i after the whole sampler (at temperature
+    0: before the argmax is taken), None where its row was not evaluated; ``q[i]`` the drafter's,
+    where the token was drawn by chance. ``emitted`` are the target's probabilities of the tokens
+    that the step emitted.
+    """
+
+    p: tuple[float | None, ...]
+    q: tuple[float | None, ...]
+    emitted: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """What one run produced, with everything needed to report and to replay it.
 
     ``tokens`` are the generated ids, an end-of-generation token included (it is counted, but has no
     text). ``steps`` and ``drafts`` (the ids submitted with each step, rejected ones included) are
-    there when the request asked for them, and so are the drafts' ``parents``, empty for a chain.
+    there when the request asked for them, and so are the drafts' ``parents``, empty for a chain,
+    and ``scores``, whose computing is in the times of the steps.
     """
 
     text: str
@@ -305,6 +320,7 @@ class Generation:
     steps: tuple[Step, ...] = ()
     drafts: tuple[tuple[int, ...], ...] = ()
     parents: tuple[tuple[int, ...], ...] = ()
+    scores: tuple[Scores, ...] = ()
 
     @property
     def decode_tps(self) -> float | None:

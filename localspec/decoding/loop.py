@@ -15,6 +15,7 @@ from typing import Protocol
 from localspec.decoding.acceptance import Acceptance, accept
 from localspec.decoding.detokenize import Detokenizer
 from localspec.decoding.sampling import Sampler
+from localspec.decoding.scores import score
 from localspec.decoding.target import Target
 from localspec.drafters.base import Draft, Drafter, common_prefix
 from localspec.errors import ContextTooSmall, UsageError
@@ -23,6 +24,7 @@ from localspec.llama.context import AbortFlag
 from localspec.records import (
     Generation,
     SamplerSettings,
+    Scores,
     Span,
     Step,
     StopReason,
@@ -42,6 +44,7 @@ class Request:
     ignore_eos: bool = False
     reuse: bool = False
     record: bool = False
+    scores: bool = False
     interval: float = 0.05
 
 
@@ -82,6 +85,7 @@ class _Record:
         self.steps: list[Step] = []
         self.drafts: list[tuple[int, ...]] = []
         self.parents: list[tuple[int, ...]] = []
+        self.scores: list[Scores] = []
         self._listener = listener
         self._heard = 0
 
@@ -237,6 +241,7 @@ class Session:
                 steps=tuple(steps) if request.record else (),
                 drafts=tuple(record.drafts),
                 parents=tuple(record.parents),
+                scores=tuple(record.scores),
             )
 
         def take_in(first: int, accepted: int) -> StopReason | None:
@@ -294,6 +299,8 @@ class Session:
             accept(draft, rows, sampler, tokens, eog, result)
             accepted = result.accepted
             stop = take_in(before, accepted)
+            if request.scores:
+                record.scores.append(score(draft, rows, sampler, tokens, before))
             accepted_at = clock()
             emitted = len(tokens) - before
             calls, depth, rows_kept = 1, 0, _ROOT

@@ -163,6 +163,14 @@ class Sampler:
         order = ids.argsort()
         return Distribution(ids[order], p[order])
 
+    def opinion(self, row: Row, tokens: list[int]) -> Distribution:
+        """What the chain makes of ``row`` short of taking the argmax at temperature 0."""
+        if not self.greedy:
+            return self.distribution(row, tokens)
+        if self._penalised:
+            row = self._with_penalties(row, tokens)
+        return Distribution(np.arange(len(row)), softmax(row))
+
     def _nucleus_candidates(self, row: Row) -> NDArray[np.int64]:
         """Ids, most probable first, that can matter when top-k is off: with min-p those above its
         cut; with top-p those of probability >= (1 - top_p) / n (the others together weigh less

@@ -149,6 +149,10 @@ class Engine:
         clean = tuple(s.encode("utf-8", "replace").decode() for s in segments)
         return self._ask(m.Tokens, m.Tokenize(next(self._ids), clean, bos)).tokens
 
+    def pieces(self, tokens: tuple[int, ...]) -> tuple[str, ...]:
+        """The text of each token by itself."""
+        return self._ask(m.Texts, m.Pieces(next(self._ids), tokens)).texts
+
     def probe(self, session: str, tokens: tuple[int, ...], sizes: tuple[int, ...]) -> Probed:
         return self._ask(m.Probed, m.Probe(next(self._ids), session, tokens, sizes))
 
@@ -191,6 +195,7 @@ class Engine:
         reuse: bool = False,
         record: bool = False,
         interval: float = 0.05,
+        scores: bool = False,
     ) -> Stream:
         """Start a generation; iterate over its events, then read ``result``."""
         self._settle()
@@ -205,6 +210,7 @@ class Engine:
             reuse,
             record,
             interval,
+            scores,
         )
         stream = Stream(self, request.id)
         try:

@@ -272,6 +272,10 @@ class Host:
             case m.Tokenize():
                 ids = self.model.vocab.tokenize_segments(request.segments, bos=request.bos)
                 return m.Tokens(request.id, tuple(ids))
+            case m.Pieces():
+                piece = self.model.vocab.piece
+                texts = (piece(token).decode("utf-8", "replace") for token in request.tokens)
+                return m.Texts(request.id, tuple(texts))
             case m.Generate():
                 return self.generate(request)
             case m.Probe():
@@ -402,6 +406,7 @@ class Host:
                     ignore_eos=request.ignore_eos,
                     reuse=request.reuse,
                     record=request.record,
+                    scores=request.scores,
                     interval=request.interval,
                 ),
                 Forward(self.pipe, request.id),

@@ -75,13 +75,20 @@ class Tokenize(Message, frozen=True):
     bos: bool = True
 
 
+class Pieces(Message, frozen=True):
+    """The text of each of ``tokens`` by itself (Texts); what is no UTF-8 alone is replaced."""
+
+    tokens: tuple[int, ...]
+
+
 class Generate(Message, frozen=True):
     """Run the one loop (events: Prefill, Chunk; answer: Finished).
 
     ``reuse`` keeps the longest common id prefix of what the session holds; without it the session
     starts from cleared memory, a fresh drafter state and a fresh n-gram index. ``record`` puts the
-    steps and the submitted drafts into the Generation. ``interval`` is the least time between two
-    Chunks, in seconds.
+    steps and the submitted drafts into the Generation, ``scores`` what target and drafter thought
+    of them (which takes time in every step). ``interval`` is the least time between two Chunks, in
+    seconds.
     """
 
     session: str
@@ -93,6 +100,7 @@ class Generate(Message, frozen=True):
     reuse: bool = False
     record: bool = False
     interval: float = 0.05
+    scores: bool = False
 
 
 class Cancel(Message, frozen=True):
@@ -157,6 +165,10 @@ class Tokens(Message, frozen=True):
     tokens: tuple[int, ...]
 
 
+class Texts(Message, frozen=True):
+    texts: tuple[str, ...]
+
+
 class Prefill(Message, frozen=True):
     """Prompt tokens evaluated so far, of ``total``; ``cached`` of them were reused."""
 
@@ -211,9 +223,20 @@ class Failed(Message, frozen=True):
     hint: str = ""
 
 
-Request = Load | Open | Close | Tokenize | Generate | Cancel | Probe | Replay
+Request = Load | Open | Close | Tokenize | Pieces | Generate | Cancel | Probe | Replay
 Answer = (
-    Ready | Loaded | Opened | Ok | Tokens | Prefill | Chunk | Finished | Probed | Replayed | Failed
+    Ready
+    | Loaded
+    | Opened
+    | Ok
+    | Tokens
+    | Texts
+    | Prefill
+    | Chunk
+    | Finished
+    | Probed
+    | Replayed
+    | Failed
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -434,3 +434,8 @@ def test_connect_ends_an_engine_whose_model_does_not_load(
     with pytest.raises(LocalspecError):
         client.connect(bad, LoadSettings())
     assert [e.alive for e in started] == [False, False]
+
+
+def test_tokens_are_shown_by_their_texts(engine: Engine) -> None:
+    ids = engine.tokenize("ab c")
+    assert "".join(engine.pieces(ids)).endswith("ab c")
