@@ -97,6 +97,14 @@ class Conversation:
         """Undo ``drop_answer``."""
         self.messages.append(answer)
 
+    def drop_turn(self) -> tuple[Message, ...]:
+        """Remove and return the last question, with its answer where it has one."""
+        answer = self.drop_answer()
+        if not self.messages:
+            return ()
+        question = self.messages.pop()
+        return (question, answer) if answer else (question,)
+
     def reset(self) -> None:
         """Forget all turns; the system message stays."""
         self.messages.clear()

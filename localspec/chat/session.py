@@ -8,13 +8,13 @@ a new engine.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from localspec.catalog import DrafterSpec, Target, resolve_drafters, resolve_target
-from localspec.chat.conversation import Conversation, Prompt
+from localspec.chat.conversation import Conversation, Message, Prompt
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, Stream, connect
 from localspec.engine.messages import Chunk, Prefill
@@ -50,6 +50,14 @@ RUN_ANSWER = 1024
 # A model that recommends nothing; the filters keep the defaults of SamplerSettings.
 _CHAT_SAMPLING = {"temperature": 0.7}
 _WHOLE = {"top_k", "repeat_last_n", "seed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the engine was asked for the last answer: enough to ask it again."""
+
+    prompt: Prompt
+    sampler: SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +103,16 @@ class ChatSession:
     ``with ChatSession(options) as chat: for event in chat.ask("Hello"): ...``
     """
 
-    def __init__(self, options: ChatOptions, *, connect: Callable[..., Engine] = connect) -> None:
+    def __init__(
+        self,
+        options: ChatOptions,
+        *,
+        connect: Callable[..., Engine] = connect,
+        record: bool = False,
+    ) -> None:
+        """``record``: answers keep their steps and drafts (``Generation.steps``)."""
         self.options = options
+        self.record = record
         self.target = resolve_target(options.model)
         self._specs: dict[tuple[str, str | None], DrafterSpec] = {}
         self.drafter = self._choose_drafter(options.drafter)
@@ -104,6 +120,7 @@ class ChatSession:
         self._counts: dict[DrafterSettings, Counts] = {}
         self.last: Generation | None = None
         self.last_seed: int | None = None
+        self._asked: Asked | None = None
         self.settings: dict[str, str | int | float | bool] = {}
         self.n_ctx = self._n_ctx_asked = 0
         self._connect = connect
@@ -197,6 +214,77 @@ class ChatSession:
         self._again += 1
         return self._answer(self._seed(), lambda: self.conversation.put_back(old))
 
+    def edit(self, text: str) -> Answer:
+        """Put ``text`` in place of the last question and answer it."""
+        self.start()
+        old = self.conversation.drop_turn()
+        if not old:
+            raise UsageError("There is no question to change.", "Ask something first.")
+        self._again = 0
+        self.conversation.ask(text)
+
+        def undo() -> None:
+            self._take_back()
+            self.conversation.messages.extend(old)
+
+        return self._answer(self._seed(), undo)
+
+    def begin(
+        self, messages: Sequence[Message] = (), *, system: str | None = None, thinking: bool | None
+    ) -> None:
+        """Another conversation, with the ``messages`` it has so far; ``system`` None: the model's
+        own."""
+        self._conversation = Conversation(
+            ChatTemplate.from_model(self.model),
+            (self.target.system or "") if system is None else system,
+            self.target.thinking if thinking is None else thinking,
+            list(messages),
+        )
+        self._asked = None
+
+    def score(self) -> Generation:
+        """The last answer once more, from the same seed, with what target and drafter thought of
+        each token; the conversation stays as it is."""
+        asked, last = self._last_asked()
+        assert self._session is not None
+        return self._once_more(self._session, asked, last, scores=True).drain()
+
+    def baseline(self, heard: Callable[[Chunk], object]) -> Generation:
+        """The last answer once more without a drafter, in a context of its own that starts from the
+        conversation's state: the speed to compare with, and the text that it should have."""
+        asked, last = self._last_asked()
+        name = "chat-baseline"
+        self.engine.open(name, DrafterSettings(), self._context(), self._session)
+        try:
+            stream = self._once_more(name, asked, last)
+            for event in stream:
+                if isinstance(event, Chunk):
+                    heard(event)
+            return stream.result
+        finally:
+            if self.engine.alive:
+                self.engine.close_session(name)
+
+    def _last_asked(self) -> tuple[Asked, Generation]:
+        self.start()
+        if self._asked is None or self.last is None or not self.last.tokens:
+            raise UsageError("There is no answer to run again.", "Ask something first.")
+        return self._asked, self.last
+
+    def _once_more(
+        self, session: str, asked: Asked, last: Generation, *, scores: bool = False
+    ) -> Stream:
+        return self.engine.stream(
+            session,
+            asked.prompt.ids,
+            sampler=asked.sampler,
+            max_tokens=len(last.tokens),
+            stop=(*self.options.stop, *asked.prompt.stop),
+            reuse=True,
+            record=True,
+            scores=scores,
+        )
+
     def complete(self, prompt: str) -> Answer:
         """One completion for ``run``: ``prompt`` is a question, or raw text with --raw.
 
@@ -235,17 +323,19 @@ class ChatSession:
         for text in prompt.notices:
             self._tell_once(text)
         assert self._session is not None
+        asked = Asked(prompt, replace(self.sampler, seed=seed))
         stream = self.engine.stream(
             self._session,
             prompt.ids,
-            sampler=replace(self.sampler, seed=seed),
+            sampler=asked.sampler,
             # More than fits: then the engine ends at the context's end and says so.
             max_tokens=self.n_ctx if self.options.max_tokens is None else self.options.max_tokens,
             stop=(*self.options.stop, *prompt.stop),
             reuse=True,
+            record=self.record,
         )
         self.last_seed = seed
-        return Answer(self, stream, prompt, undo)
+        return Answer(self, stream, asked, undo)
 
     def _seed(self) -> int:
         if "seed" in self.options.engine.sampler:
@@ -337,14 +427,8 @@ class ChatSession:
         engine = self.engine
         if self._session is not None:
             return
-        given = self.options.engine
-        context = ContextSettings(
-            n_ctx=n_ctx,
-            threads=given.threads or default_threads(),
-            kv_type=given.kv_type,
-            draft_kv_type=given.draft_kv_type,
-            flash_attn=given.flash_attn,
-        )
+        self._n_ctx_asked = n_ctx
+        context = self._context()
         self._opened += 1
         name = f"chat-{self._opened}"
         try:
@@ -358,9 +442,19 @@ class ChatSession:
             opened = engine.open(name, self.drafter, context, copy_from)
         self._session = name
         self.settings = dict(opened.settings)
-        self.n_ctx, self._n_ctx_asked = int(opened.settings.get("n_ctx", n_ctx)), n_ctx
+        self.n_ctx = int(opened.settings.get("n_ctx", n_ctx))
         for note in opened.notes:
             self._tell_once(note)
+
+    def _context(self) -> ContextSettings:
+        given = self.options.engine
+        return ContextSettings(
+            n_ctx=self._n_ctx_asked,
+            threads=given.threads or default_threads(),
+            kv_type=given.kv_type,
+            draft_kv_type=given.draft_kv_type,
+            flash_attn=given.flash_attn,
+        )
 
     # ---- the rest -----------------------------------------------------------------------
 
@@ -381,7 +475,7 @@ class ChatSession:
 
     def _finished(self, answer: Answer) -> None:
         run = answer.stream.result
-        self.last = run
+        self.last, self._asked = run, answer.asked
         self.totals = self.totals.add(run)
         self._suspect(run.counts)
         if answer.undo is None:
@@ -439,11 +533,12 @@ class Answer(Iterator[Prefill | Chunk]):
         self,
         chat: ChatSession,
         stream: Stream,
-        prompt: Prompt,
+        asked: Asked,
         undo: Callable[[], None] | None,
     ) -> None:
         self.stream = stream
-        self.prompt = prompt
+        self.asked = asked
+        self.prompt = asked.prompt
         self.undo = undo  # None: the answer belongs to no conversation
         self.text = ""
         self._chat = chat

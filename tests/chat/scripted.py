@@ -160,6 +160,8 @@ class ScriptedEngine:
         max_tokens: int,
         stop: tuple[str, ...],
         reuse: bool,
+        record: bool = False,
+        scores: bool = False,
     ) -> ScriptedStream:
         assert reuse
         self.prompts.append(prompt)

@@ -361,3 +361,31 @@ def test_a_long_prefill_can_be_stopped_and_leaves_no_trace(demo_model: Path) -> 
         assert answer.result.tokens == ()
         assert chat.conversation.messages == []
         assert finish(chat.ask("Say yes.")).text
+
+
+def test_an_answer_runs_again_as_baseline_and_with_scores_and_the_chat_goes_on(
+    demo_model: Path, demo_draft: Path
+) -> None:
+    options = greedy(demo_model, str(demo_draft))
+    with ChatSession(options, record=True) as chat:
+        answer = chat.ask("Count from one to ten.")
+        steps = [s for e in answer if isinstance(e, Chunk) for s in e.steps]
+        run = answer.result
+        assert run.steps == tuple(steps)
+        assert len(run.drafts) == len(steps)
+        heard: list[Chunk] = []
+        plain = chat.baseline(heard.append)
+        assert heard
+        assert plain.tokens == run.tokens
+        assert plain.counts.accept_length == 1.0
+        assert plain.cached_tokens == plain.prompt_tokens - 1
+        scored = chat.score()
+        assert scored.tokens == run.tokens
+        assert scored.drafts == run.drafts
+        assert len(scored.scores) == len(run.steps)
+        before = list(chat.conversation.messages)
+        for _ in chat.ask("And backwards?"):
+            pass
+        assert chat.conversation.messages[:2] == before
+        assert chat.last is not None
+        assert chat.last.cached_tokens >= run.prompt_tokens + len(run.tokens) - 1

@@ -10,6 +10,7 @@ import pytest
 
 from localspec.catalog import AUTO_LENGTH, AUTO_NGRAM_LENGTH, P_MIN, DrafterSpec, Target
 from localspec.chat import session as module
+from localspec.chat.conversation import Message
 from localspec.chat.session import Answer, ChatSession, choose_sampler
 from localspec.errors import (
     ContextTooSmall,
@@ -348,3 +349,30 @@ def test_an_engine_that_died_between_turns_is_started_again() -> None:
         finish(chat.ask("2"))
         assert len(chat.conversation.messages) == 4
     assert engine.starts == 2
+
+
+def test_a_changed_question_takes_the_old_one_s_place_or_nothing_changes() -> None:
+    engine = ScriptedEngine(said("one"), said("two"), said("three"), said(""))
+    with session(engine) as chat:
+        with pytest.raises(UsageError, match="no question"):
+            chat.edit("nothing")
+        finish(chat.ask("a"))
+        finish(chat.ask("b"))
+        finish(chat.edit("c"))
+        assert [m.content for m in chat.conversation.messages] == ["a", "one", "c", "three"]
+        finish(chat.edit("d"))  # the model says nothing
+        assert [m.content for m in chat.conversation.messages] == ["a", "one", "c", "three"]
+
+
+def test_another_conversation_goes_on_from_its_messages() -> None:
+    engine = ScriptedEngine(said("one"), said("two"))
+    with session(engine) as chat:
+        finish(chat.ask("a"))
+        chat.begin([Message("user", "x"), Message("assistant", "y")], system="S", thinking=None)
+        with pytest.raises(UsageError, match="no answer"):
+            chat.baseline(lambda _chunk: None)
+        finish(chat.ask("b"))
+        assert [m.content for m in chat.conversation.messages] == ["x", "y", "b", "two"]
+        assert engine.prompts[-1][: len(tokenize(("<|im_start|>system\nS",)))] == tokenize(
+            ("<|im_start|>system\nS",)
+        )
