@@ -417,7 +417,7 @@ def _beside(header: GGUFHeader, reference: HubReference) -> tuple[DrafterSpec, .
         except LocalspecError:
             continue  # `localspec models drafters` says why
         found.setdefault(method, DrafterSpec(method, method, drafter.path))
-    order = {method: i for i, method in enumerate(("mtp", "dspark", "dflash", "eagle3"))}
+    order = {method: i for i, method in enumerate(DRAFTER_PARTS)}
     ranked = sorted(found.values(), key=lambda d: order.get(d.method, len(order)))
     return tuple(replace(d, recommended=i == 0) for i, d in enumerate(ranked))
 

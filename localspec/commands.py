@@ -672,7 +672,8 @@ def list_models() -> None:
 HubModel = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="hf:OWNER/REPO, hf:OWNER/REPO:QUANT, hf:OWNER/REPO/FILE.gguf, a URL."
+        metavar="MODEL",
+        help="A name of `models list`, hf:OWNER/REPO, with :QUANT or /FILE.gguf, or a URL.",
     ),
 ]
 

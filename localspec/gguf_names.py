@@ -30,8 +30,9 @@ _PARTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("eagle3", re.compile(r"(?<![a-z])eagle-?3(?![0-9])", re.IGNORECASE)),
     ("mtp", re.compile(r"^mtp[-_]|[-_]assistant(?![a-z])", re.IGNORECASE)),
 )
-DRAFTER_PARTS = ("mtp", "eagle3", "dflash", "dspark")
-"""Parts that draft for a target; the method of each is called the same."""
+DRAFTER_PARTS = ("mtp", "dspark", "dflash", "eagle3")
+"""Parts that draft for a target, the one to try first in front; the method of each is called the
+same."""
 
 _PREFERRED = ("Q4_K_M", "UD-Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "MXFP4", "Q4_0", "IQ4_XS", "Q8_0")
 """Quantisations from the most to the least commended where nothing else decides: half the size of

@@ -5,78 +5,52 @@ Progress goes to stderr; the paths and results to stdout.
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.prompt import Confirm
 
-from localspec.errors import (
-    DownloadCancelled,
-    HubNotFound,
-    HubUnreachable,
-    ModelFileError,
-    UsageError,
-    did_you_mean,
-)
-from localspec.gguf_names import DRAFTER_PARTS, Variant, preferred
+from localspec.catalog import Catalogue
+from localspec.errors import DownloadCancelled, HubUnreachable, ModelFileError, UsageError
+from localspec.gguf_names import preferred
 from localspec.hub import stored
 from localspec.hub.download import Progress, download
-from localspec.hub.files import RemoteFile, RemoteRepo, choose, drafters_in, resolve
+from localspec.hub.files import RemoteRepo
+from localspec.hub.plan import OpenChoice, named, plan
 from localspec.hub.progress import display, of_size
 from localspec.hub.stored import Stored
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
 from localspec.units import file_size
 
-NOT_OF_THE_HUB = "It is written hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO/FILE.gguf."
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One model or drafter to be brought: the files of a split one, the first first."""
-
-    role: str
-    files: tuple[RemoteFile, ...]
-
-    @property
-    def reference(self) -> HubReference:
-        first = self.files[0]
-        return HubReference(
-            first.repo, first.path, revision=None if first.revision == "main" else first.revision
-        )
-
 
 def pull(
     model: str, quant: str | None = None, drafter: str = "auto", *, quiet: bool = False
 ) -> int:
-    """Bring a model and its drafters into the cache. Raises the errors of ``resolve``, ``choose``
-    and ``download``."""
-    reference = referred(model, quant)
+    """Bring a model and its drafters into the cache. Raises the errors of ``plan`` and
+    ``download``; ``DownloadCancelled`` says how to go on."""
+    catalogue = Catalogue.load()
     out, err = Console(width=_width(), soft_wrap=True), Console(stderr=True)
-    again = f"localspec models pull {model}" + (f" --quant {quant}" if quant else "")
+    asked = named(model, quant, catalogue)
     try:
-        wanted = plan(reference, drafter)
+        wanted = plan(asked, drafter, catalogue)
     except HubUnreachable as error:
-        here = find_cached(reference)
+        here = find_cached(asked.reference) if asked.reference else ()
         if len(here) != 1:
             raise
         if not quiet:
             _say(err, f"{error.message} What is here is used as it is.")
         _say(out, f"model  {here[0][0]}")
         return 0
-    except _OpenChoice as error:
+    except OpenChoice as error:
         _list(out, error.remote)
-        raise UsageError(error.message, error.hint) from None
-    files = [file for w in wanted for file in w.files]
-    missing = sum(f.missing for f in files)
+        raise
     if not quiet:
         for w in wanted:
-            state = "here already" if not sum(f.missing for f in w.files) else ""
-            size = file_size(sum(f.size for f in w.files))
+            state = file_size(w.size) if w.missing else "here already"
             shards = f", {len(w.files)} files" if len(w.files) > 1 else ""
-            _say(err, f"{w.role}: {w.reference}, {state or size}{shards}")
+            _say(err, f"{w.role}: {w.name}, {state}{shards}")
     last = Progress(())
 
     def report(progress: Progress) -> None:
@@ -84,96 +58,21 @@ def pull(
         last = progress
         shown(progress)
 
+    files = [file for w in wanted for file in w.files]
     try:
-        with display(err, quiet=quiet or not missing) as shown:
+        with display(err, quiet=quiet or not any(w.missing for w in wanted)) as shown:
             download(files, report)
     except (KeyboardInterrupt, DownloadCancelled):
+        words = ["localspec", "models", "pull", model]
+        words += ["--quant", quant] if quant else []
+        words += ["--drafter", drafter] if drafter != "auto" else []
         raise DownloadCancelled(
             f"Interrupted: {of_size(last.done, last.size)} are here and kept.",
-            f"Go on from there with: {again}",
+            f"Go on from there with: {shlex.join(words)}",
         ) from None
     for w in wanted:
-        _say(out, f"{w.role}  {w.files[0].local}")
+        _say(out, f"{w.role}  {w.path}")
     return 0
-
-
-def referred(model: str, quant: str | None = None) -> HubReference:
-    """What on the Hub the words mean. Raises ``UsageError`` for words that mean nothing there."""
-    reference = parse_reference(model)
-    if reference is None:
-        raise UsageError(f"{model} is nothing that the Hub has.", NOT_OF_THE_HUB)
-    if quant is None:
-        return reference
-    if reference.file is not None:
-        raise UsageError(
-            f"{model} names a file already, and --quant {quant} another.", "Leave out one of them."
-        )
-    return replace(reference, quant=quant)
-
-
-class _OpenChoice(UsageError):
-    """The reference leaves open which of several models is meant."""
-
-    def __init__(self, remote: RemoteRepo) -> None:
-        best = preferred(remote.variants)
-        assert best is not None
-        super().__init__(
-            f"{remote.repo} holds several models: name one.",
-            f"Recommended for most: localspec models pull hf:{remote.repo}:{best.label}",
-        )
-        self.remote = remote
-
-
-def plan(reference: HubReference, drafter: str) -> list[Wanted]:
-    """The target that a reference means, and the drafters that go with it."""
-    remote = resolve(reference.repo, reference.revision)
-    target = choose(remote, reference)
-    if target is None:
-        raise _OpenChoice(remote)
-    wanted = [Wanted(_role(target), remote.files_of(target))]
-    for found in _drafters(remote, target, drafter):
-        if found.files[0].local not in {f.local for w in wanted for f in w.files}:
-            wanted.append(found)
-    return wanted
-
-
-def _role(variant: Variant) -> str:
-    return f"drafter {variant.part}" if variant.part in DRAFTER_PARTS else "model"
-
-
-def _drafters(remote: RemoteRepo, target: Variant, word: str) -> list[Wanted]:
-    if word == "none" or (target.part is not None and word in ("auto", "all")):
-        return []
-    if (elsewhere := parse_reference(word)) is not None:
-        there = resolve(elsewhere.repo, elsewhere.revision)
-        variant = choose(there, elsewhere)
-        if variant is None:
-            raise _OpenChoice(there)
-        return [Wanted(f"drafter {variant.part or 'draft-model'}", there.files_of(variant))]
-    beside = drafters_in(remote)
-    parts = [part for part in DRAFTER_PARTS if any(v.part == part for v in beside)]
-    chosen = [_closest([v for v in beside if v.part == part], target) for part in parts]
-    if word == "auto":
-        chosen = chosen[:1]
-    elif word != "all":
-        chosen = [v for v in chosen if v.part == word] or [
-            v for v in beside if word.lower() in (v.file.lower(), v.label.lower())
-        ]
-        if not chosen:
-            names = [*parts, *(v.file for v in beside)]
-            raise HubNotFound(
-                f"{remote.repo} has no drafter {word}.",
-                did_you_mean(word, names)
-                + (f"It has {', '.join(names)}." if names else "It has no drafters at all.")
-                + " One of another repo is written hf:OWNER/REPO/FILE.gguf.",
-            )
-    return [Wanted(f"drafter {v.part}", remote.files_of(v)) for v in chosen]
-
-
-def _closest(drafters: Sequence[Variant], target: Variant) -> Variant:
-    """In the target's own quantisation, else the smallest."""
-    same = [v for v in drafters if v.quant == target.quant]
-    return (same or list(drafters))[0]
 
 
 def _list(out: Console, remote: RemoteRepo) -> None:
@@ -245,9 +144,14 @@ def _agreed(question: str) -> bool:
 
 
 def _place(model: str) -> HubReference:
-    """What the words mean: a reference, or a path in the cache."""
+    """What the words mean: a path in the cache, a reference, or a name of the catalogue."""
     at_path = None if parse_reference(model) else reference_of(Path(model).absolute())
-    return at_path or referred(model)
+    place = at_path or named(model, None, Catalogue.load()).reference
+    if place is None:
+        raise UsageError(
+            f"{model} does not come from Hugging Face.", "Only what was pulled can be named here."
+        )
+    return place
 
 
 def _stored(model: str) -> list[Stored]:

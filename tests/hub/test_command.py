@@ -18,7 +18,7 @@ import pytest
 from hub_server import HubServer
 from huggingface_hub import constants, scan_cache_dir
 
-from localspec import cli
+from localspec import catalog, cli
 from localspec.hub import client, files
 from localspec.hub.files import RemoteFile
 from localspec.reference import hub_cache
@@ -83,16 +83,18 @@ def remote(path: str) -> RemoteFile:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ([f"hf:{REPO}:Q4_K_M"], {"m-Q4_K_M.gguf", "mtp-m-Q4_K_M.gguf"}),
+        ([f"hf:{REPO}:Q4_K_M"], {"m-Q4_K_M.gguf", "mtp-m-Q8_0.gguf"}),
         ([f"hf:{REPO}", "--quant", "q4_k_m", "-d", "none"], {"m-Q4_K_M.gguf"}),
         ([f"hf:{REPO}/M-q2_k.GGUF", "-d", "none"], {"m-Q2_K.gguf"}),
         ([f"hf:{REPO}:q8_0", "-d", "none"], set(SPLIT)),
         ([f"hf:{REPO}/Q8_0/m-Q8_0-00002-of-00003.gguf", "-d", "mtp"],
          {*SPLIT, "mtp-m-Q8_0.gguf"}),
         ([f"hf:{REPO}:Q2_K", "-d", "all"],
-         {"m-Q2_K.gguf", "mtp-m-Q4_K_M.gguf", "m-eagle3-Q8_0.gguf"}),
-        ([f"hf:{REPO}:Q2_K", "-d", f"hf:{REPO}/mtp-m-Q8_0.gguf"],
-         {"m-Q2_K.gguf", "mtp-m-Q8_0.gguf"}),
+         {"m-Q2_K.gguf", "mtp-m-Q8_0.gguf", "m-eagle3-Q8_0.gguf"}),
+        ([f"hf:{REPO}:Q2_K", "-d", f"hf:{REPO}/mtp-m-Q4_K_M.gguf"],
+         {"m-Q2_K.gguf", "mtp-m-Q4_K_M.gguf"}),
+        ([f"hf:{REPO}:Q2_K", "-d", "MTP-m-Q4_K_M.gguf"], {"m-Q2_K.gguf", "mtp-m-Q4_K_M.gguf"}),
+        ([f"hf:{REPO}:Q2_K", "-d", "eagle3"], {"m-Q2_K.gguf", "m-eagle3-Q8_0.gguf"}),
         ([f"hf:{REPO}/mtp-m-Q8_0.gguf"], {"mtp-m-Q8_0.gguf"}),
     ],
 )  # fmt: skip
@@ -152,6 +154,74 @@ def test_what_is_not_there_is_said_with_the_nearest_names(
     got, out, err = say("pull", *words)
     assert (got, out) == (code, "")
     assert said in err and "Traceback" not in err
+
+
+@pytest.fixture
+def catalogue(repo: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own, with a model of the Hub called ``mine``."""
+    own = tmp_path / "models.toml"
+    own.write_text(f"""
+        [models.mine]
+        title = "Mine"
+        source = {{ repo = "{REPO}", files = {{ Q2_K = "m-Q2_K.gguf", Q8_0 = "old-Q8_0.gguf" }} }}
+        [models.mine.drafters.small]
+        method = "draft-model"
+        source = {{ repo = "me/small", file = "small.gguf" }}
+        recommended = true
+        [models.mine.drafters.layers]
+        method = "mtp"
+        source = {{ repo = "{REPO}", file = "mtp-m-Q4_K_M.gguf" }}
+    """)
+    monkeypatch.setattr(catalog, "user_file", lambda: own)
+    repo.add("me/small", {"small.gguf": b"S" * 300, "large.gguf": b"L"})
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["mine"], {"m-Q2_K.gguf", "small.gguf"}),
+        (["mine:q2_k", "-d", "all"], {"m-Q2_K.gguf", "small.gguf", "mtp-m-Q4_K_M.gguf"}),
+        (["mine", "--quant", "q2_K", "-d", "mtp"], {"m-Q2_K.gguf", "mtp-m-Q4_K_M.gguf"}),
+        (["mine:Q8_0", "-d", "ngram"], set(SPLIT)),  # published anew in parts
+        ([f"hf:{REPO}:Q4_K_M"], {"m-Q4_K_M.gguf", "small.gguf"}),  # of a repo that it knows
+    ],
+)
+def test_a_model_of_the_catalogue_comes_with_its_drafters(
+    catalogue: None, say: Say, words: list[str], found: set[str]
+) -> None:
+    code, out, _ = say("pull", *words)
+    assert (code, here()) == (0, found)
+    assert out.startswith("model  ")
+
+
+def test_of_the_catalogue_what_is_here_asks_no_hub(
+    catalogue: None, repo: HubServer, say: Say
+) -> None:
+    _, out, _ = say("pull", "mine")
+    repo.forget()
+    code, again, err = say("pull", "mine")
+    assert (code, again) == (0, out) and err.count("here already") == 2
+    code, out, err = say("pull", "demo")
+    assert code == 0 and "SmolLM2" in out
+    assert not repo.requests
+    assert say("verify", "mine")[:2] == (0, f"ok        hf:{REPO}/m-Q2_K.gguf\n")
+    assert say("rm", "mine", "--yes")[0] == 0
+    assert here() == {"small.gguf"}
+    code, _, err = say("rm", "demo", "--yes")
+    assert code == 2 and "does not come from Hugging Face" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mien"], "Did you mean mine?"),
+        (["mine:Q5_K"], "It has Q2_K, Q8_0."),
+        (["mine", "-d", "smal"], "Did you mean small? It has small, layers, ngram."),
+    ],
+)
+def test_what_the_catalogue_has_not(catalogue: None, say: Say, words: list[str], said: str) -> None:
+    code, out, err = say("pull", *words)
+    assert (code, out) == (2, "") and said in err
 
 
 def test_offline_what_is_here_is_used(
@@ -232,6 +302,17 @@ def test_ctrl_c_on_a_terminal_keeps_what_arrived_and_says_how_to_go_on(repo: Hub
     assert "cancelled, 150.0 of 400.0 kB kept" in text
     assert f"Go on from there with: localspec models pull hf:{REPO}:q4_k_m" in text
     assert remote("m-Q4_K_M.gguf").part.stat().st_size == 150_000
+
+
+def test_what_was_pulled_runs(repo: HubServer, say: Say, tiny_bytes: Path) -> None:
+    repo.add("me/tiny-GGUF", {"tiny-Q8_0.gguf": tiny_bytes})
+    assert say("pull", "hf:me/tiny-GGUF")[0] == 0
+    words = ["run", "--model", "hf:me/tiny-GGUF", "--max-tokens", "8", "--drafter", "ngram", "hi"]
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", *words], capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"tok/s" in done.stderr
 
 
 # ---- verify and rm -------------------------------------------------------------------------------
