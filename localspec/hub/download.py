@@ -4,10 +4,11 @@ The bytes are written here and not by ``hf_hub_download``: since version 1.31 th
 random name which it deletes when it fails, so that after 39 of 40 GB it starts again. Here they go
 to ``blobs/<etag>.part``, which stays; the next pull, by whatever process, asks for the rest.
 
-Xet, the chunked protocol that huggingface_hub prefers where ``hf_xet`` is installed, is not used:
-it assembles the file at the same random name (``xet_get``, then ``unlink``), its download groups
-always begin at byte 0, and what its chunk cache keeps is bounded and by default nothing. Files
-stored in Xet are served over plain HTTP too, with ranges, by the address used here.
+Xet, the chunked protocol that huggingface_hub prefers where ``hf_xet`` is installed, is not used: a
+killed download of its begins at byte 0 (hf_xet 1.8.0: killed at 201 of 300 MB, the second process
+transferred all 300 again, ``benchmarks/xet_resume.py``; its chunk cache is off by default), and
+huggingface_hub deletes the file besides. Files stored in Xet are served over plain HTTP too, with
+ranges, at the address used here.
 """
 
 from __future__ import annotations
