@@ -455,6 +455,44 @@ def _local_file(words: str, catalogue: Catalogue) -> Path | None:
     return named[0].path if named else None
 
 
+def catalogue_name(words: str, catalogue: Catalogue) -> str | None:
+    """The entry that the words name, with or without a quantisation."""
+    name, _ = catalogue.split(words)
+    return name if name in catalogue.names and not _looks_like_path(words) else None
+
+
+def locate(words: str) -> Path | HubReference:
+    """The file that words for a model or drafter stand for, or where on the Hub it is.
+
+    Looks into no file. Raises ``UsageError`` for words that stand for nothing.
+    """
+    reference = parse_reference(words)
+    if reference is not None:
+        try:
+            return find_hub_file(reference)
+        except NotHere:
+            return reference
+    if _looks_like_path(words):
+        return Path(words)
+    catalogue = Catalogue.load()
+    name, quant = catalogue.split(words)
+    if name in catalogue.names:
+        choice = catalogue.chosen(name, quant)
+        if choice.path is None and choice.reference is not None:
+            return choice.reference
+        return catalogue.locate(name, quant)
+    if Path(words).exists():
+        return Path(words)
+    local = _local_file(words, catalogue)
+    if local is None:
+        raise UsageError(
+            f"There is no model called {words!r} in the catalogue.",
+            did_you_mean(words, catalogue.names)
+            + "`localspec models list` shows all; a GGUF file is given by its path.",
+        )
+    return local
+
+
 def resolve_drafters(target: Target, names: Sequence[str]) -> tuple[DrafterSpec, ...]:
     """The drafters that ``names`` stand for, in their order, each once.
 

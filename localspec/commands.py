@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from localspec import __version__
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, NotHere, UsageError
 from localspec.records import BenchOptions, ChatOptions, DraftLength, EngineOptions, LoadSettings
 
 LLAMA_CPP_PYTHON = "0.3.36"
@@ -335,7 +335,14 @@ def uses_engine(command: Callable[..., int]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         require_llama_cpp()
         engine = _engine_options(**{name: given.pop(name) for name in shared})
-        raise typer.Exit(command(engine=engine, **given))
+        try:
+            raise typer.Exit(command(engine=engine, **given))
+        except NotHere as error:
+            if not error.open_choice:
+                raise
+            from localspec.models.hub_command import choice_explained
+
+            raise choice_explained(error) from None
 
     run.__dict__["__signature__"] = inspect.Signature(
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in everything.values()]
@@ -388,7 +395,13 @@ def catalogue(context: typer.Context) -> None:
 
 
 Model = Annotated[
-    str, typer.Option("--model", "-m", help="Target: a catalogue name or the path of a GGUF.")
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Target: a catalogue name (NAME or NAME:QUANT), a GGUF's path, "
+        "hf:OWNER/REPO[:QUANT|/FILE], or a name of `models list`.",
+    ),
 ]
 PMin = Annotated[
     float | None,
@@ -645,28 +658,79 @@ def chat(
     )
 
 
+AnyModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A catalogue name, hf:OWNER/REPO[:QUANT|/FILE], a URL, a local file's name or path.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
 @models.command("list")
-def list_models() -> None:
-    """The models of the catalogue, and which of them are here."""
-    from rich.console import Console
-    from rich.table import Table
+def list_models(as_json: AsJson = False) -> None:
+    """The catalogue, the GGUF files of this machine, and what fits."""
+    from localspec.models.command import list_models
 
-    from localspec.catalog import Catalogue, user_file
+    raise typer.Exit(list_models(as_json=as_json))
 
-    listings = Catalogue.load().listings()
-    table = Table("model", "title", "here", "drafters", box=None, pad_edge=False)
-    for line in listings:
-        drafters = ", ".join(d.name + (" (auto)" if d.recommended else "") for d in line.drafters)
-        table.add_row(line.name, line.title, "yes" if line.path else "no", drafters)
-    # Into a pipe go whole lines: rich would fold them at 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 500, markup=False, highlight=False)
-    console.print(table)
-    for line in listings:
-        if line.missing:
-            console.print(line.missing)
-    own = user_file()
-    state = "is read too" if own.is_file() else "is read too when it is there"
-    console.print(f"\nYour own catalogue, {own}, {state}.")
+
+@models.command("inspect")
+def inspect_model(
+    model: AnyModel,
+    fit: Annotated[bool, typer.Option("--fit", help="Say whether it fits this machine.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a GGUF says of itself, here or still on the Hub; what a repository offers."""
+    from localspec.models.command import inspect_model
+
+    raise typer.Exit(inspect_model(model, with_fit=fit, as_json=as_json))
+
+
+@models.command("drafters")
+def list_drafters(
+    model: AnyModel,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not search the Hub.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drafters that fit a target, best first: its own, the catalogue's, those here, the Hub's."""
+    from localspec.models.hub_command import list_drafters
+
+    raise typer.Exit(list_drafters(model, offline=offline, as_json=as_json))
+
+
+@models.command("search")
+def search_models(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...")], as_json: AsJson = False
+) -> None:
+    """Models with GGUF files on the Hub, most downloaded first."""
+    from localspec.models.hub_command import search
+
+    raise typer.Exit(search(words, as_json=as_json))
+
+
+@models.command("add")
+def add_model(
+    model: AnyModel,
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option("--drafter", "-d", help="A drafter of it, named likewise; repeatable."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Its name in the catalogue.")] = None,
+) -> None:
+    """Write a model and its drafters into your own catalogue."""
+    from localspec.models.hub_command import add
+
+    raise typer.Exit(add(model, tuple(drafter or ()), name))
+
+
+@models.command("check")
+def check_models(as_json: AsJson = False) -> None:
+    """Ask the Hub whether it has every file that the catalogue names."""
+    from localspec.models.hub_command import check
+
+    raise typer.Exit(check(as_json=as_json))
 
 
 HubModel = Annotated[

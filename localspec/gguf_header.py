@@ -15,10 +15,11 @@ import difflib
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from localspec.architectures import KNOWN, MTP, MTP_CHAINED, RESPELLED
 from localspec.errors import ModelFileError
@@ -163,6 +164,14 @@ _SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$
 _AGAIN = "Download it again."
 
 
+class Readable(Protocol):
+    """What of a binary file is used here."""
+
+    def seek(self, offset: int, /) -> int: ...
+    def read(self, size: int, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A metadata value that was stepped over: ``length`` items, too many to be kept, in the bytes
@@ -208,7 +217,10 @@ class GGUFHeader:
     expected_size: int
     shards: tuple[Path, ...]
     data: int = 0
-    opener: Callable[[], BinaryIO] | None = field(default=None, compare=False, repr=False)
+    opener: Callable[[], Readable] | None = field(default=None, compare=False, repr=False)
+
+    def opened_by(self, opener: Callable[[], Readable]) -> GGUFHeader:
+        return replace(self, opener=opener)
 
     def number(self, key: str) -> int | None:
         """An integer under the architecture's own prefix, such as ``block_count``."""
@@ -399,15 +411,20 @@ def check_model_file(path: str | Path) -> GGUFHeader:
     missing, truncated, of another kind, or holds neither a language model nor a drafter.
     """
     header = read_header(first_shard(Path(path).expanduser()))
-    tensors: list[TensorInfo] = []
-    for shard in header.shards:
-        part = header if shard == header.path else read_header(shard)
+    others = [read_header(shard) for shard in header.shards if shard != header.path]
+    return check_header(header, others)
+
+
+def check_header(first: GGUFHeader, others: Sequence[GGUFHeader] = ()) -> GGUFHeader:
+    """The same of headers that were read already, wherever from; ``others`` are those of the
+    further shards, whose tensors are added."""
+    for part in (first, *others):
         if part.file_size < part.expected_size:
             raise ModelFileError(
-                f"{shard} is truncated: {part.file_size:,} of {part.expected_size:,} bytes.", _AGAIN
+                f"{part.path} is truncated: {part.file_size:,} of {part.expected_size:,} bytes.",
+                _AGAIN,
             )
-        tensors += part.tensors
-    header = replace(header, tensors=tuple(tensors))
+    header = joined(first, others)
     if not header.arch and header.text("general.type") not in ("adapter", "imatrix"):
         raise ModelFileError(
             f"{header.path} does not say which architecture it is (general.architecture).",
@@ -423,6 +440,11 @@ def check_model_file(path: str | Path) -> GGUFHeader:
         )
     _check_tensor_names(header)
     return header
+
+
+def joined(first: GGUFHeader, others: Sequence[GGUFHeader]) -> GGUFHeader:
+    """The header of a split model with the tensors of all its shards."""
+    return replace(first, tensors=tuple(t for part in (first, *others) for t in part.tensors))
 
 
 def _unknown_arch(header: GGUFHeader) -> ModelFileError:
@@ -507,7 +529,7 @@ def raw_strings(header: GGUFHeader, key: str) -> bytes:
 def read_bytes(header: GGUFHeader, start: int, length: int) -> bytes:
     """``length`` bytes of the file. Raises ``ModelFileError`` when they are not there."""
     try:
-        with header.opener() if header.opener else header.path.open("rb") as stream:
+        with closing(header.opener() if header.opener else header.path.open("rb")) as stream:
             stream.seek(start)
             found = stream.read(length)
     except OSError as error:
@@ -518,7 +540,7 @@ def read_bytes(header: GGUFHeader, start: int, length: int) -> bytes:
     return found
 
 
-def parse_header(stream: BinaryIO, size: int, path: Path) -> GGUFHeader:
+def parse_header(stream: Readable, size: int, path: Path) -> GGUFHeader:
     """The header at the start of a seekable ``stream`` of ``size`` bytes; ``path`` is its name.
 
     Of a split model this is the one file; ``read_header`` finds the others.
@@ -615,7 +637,7 @@ def _read_tensor(reader: _Reader) -> TensorInfo:
 class _Reader:
     """Reads forward through a window of the file, and never past what the file holds."""
 
-    def __init__(self, stream: BinaryIO, size: int, path: Path, *, chunk: int = _CHUNK) -> None:
+    def __init__(self, stream: Readable, size: int, path: Path, *, chunk: int = _CHUNK) -> None:
         self.path = path
         self.size = size
         self._stream = stream

@@ -34,7 +34,7 @@ DRAFTER_PARTS = ("mtp", "dspark", "dflash", "eagle3")
 """Parts that draft for a target, the one to try first in front; the method of each is called the
 same."""
 
-_PREFERRED = ("Q4_K_M", "UD-Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "MXFP4", "Q4_0", "IQ4_XS", "Q8_0")
+COMMENDED = ("Q4_K_M", "UD-Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "MXFP4", "Q4_0", "IQ4_XS", "Q8_0")
 """Quantisations from the most to the least commended where nothing else decides: half the size of
 Q8_0 at little loss. MXFP4 and Q4_0 stand here for models trained in them."""
 
@@ -56,6 +56,11 @@ def quant_of(path: str) -> str | None:
         if found:
             return found[-1].upper().replace("UD_", "UD-").replace("I1-", "i1-")
     return None
+
+
+def without_quant(name: str) -> str:
+    """The name of the model behind ``SmolLM2-135M-Instruct Q4_1``."""
+    return _QUANT.sub("", name).strip(" -_.")
 
 
 def shard_of(path: str) -> tuple[int, int] | None:
@@ -135,7 +140,7 @@ def with_quant(choices: Iterable[Variant], quant: str) -> tuple[Variant, ...]:
 def preferred(choices: Iterable[Variant]) -> Variant | None:
     """The one to take when nothing else decides; ``choices`` may hold parts, which are never it."""
     models = [v for v in choices if v.part is None and v.complete]
-    for quant in _PREFERRED:
+    for quant in COMMENDED:
         for variant in models:
             if (variant.quant or "").upper() == quant.upper():
                 return variant

@@ -1,0 +1,305 @@
+"""``localspec models list`` and ``inspect``; nothing here asks the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from localspec import discovery
+from localspec.catalog import Catalogue, Choice, Listing, locate, user_file
+from localspec.discovery import LocalFile
+from localspec.errors import LocalspecError
+from localspec.fit import Fit, estimate
+from localspec.gguf_header import GGUFHeader, check_model_file, joined, read_header
+from localspec.machine import Memory
+from localspec.models import output
+from localspec.models.inspection import Inspection, inspect, inspect_file
+from localspec.reference import parse_reference
+from localspec.units import file_size
+
+# ---- list ----------------------------------------------------------------------------------------
+
+
+def list_models(*, as_json: bool = False) -> int:
+    catalogue = Catalogue.load()
+    listings = catalogue.listings()
+    survey = discovery.survey(catalogue.folders)
+    listed = {c.path.resolve() for line in listings for c in line.choices if c.path}
+    drafting = {d.path.resolve() for line in listings for d in line.drafters if d.path}
+    others = [f for f in survey.files if f.path.resolve() not in listed | drafting]
+    here = output.memory()
+    own_file = user_file()
+    if as_json:
+        output.write_json(
+            {
+                "catalogue": [_listing_json(line, here) for line in listings],
+                "files": [_file_json(f, here) for f in others],
+                "notes": list(survey.notes),
+                "own_catalogue": str(own_file),
+            }
+        )
+        return 0
+    console = output.console()
+    wide = console.width >= output.WIDE
+    title = ["title"] if wide else []
+    table = output.table_of("model", *title, "size", "fits", "here", "drafters")
+    for line in listings:
+        choice = _shown(line)
+        cells = [
+            line.name,
+            *([line.title] if wide else []),
+            output.size(choice.size),
+            _fits(choice, here),
+        ]
+        table.add_row(*cells, _here(line), _drafters(line))
+    console.print(table)
+    console.print(
+        "\nSizes and fits: of what is here, else of the first quantisation, for "
+        f"{output.CONTEXT:,} tokens (~: by size alone). Drafters: * auto, - not here. "
+        "Get a model with `localspec models pull NAME`.",
+        soft_wrap=True,
+    )
+    for line in listings:
+        if line.missing and not any(c.reference for c in line.choices):
+            console.print(line.missing)
+    _print_files(console, others, here, wide=wide)
+    for note in survey.notes:
+        output.say(note)
+    state = "is read too" if own_file.is_file() else "is read too when it is there"
+    console.print(f"\nYour own catalogue, {own_file}, {state}.", soft_wrap=True)
+    return 0
+
+
+def _print_files(
+    console: Console, others: Sequence[LocalFile], here: Memory, *, wide: bool
+) -> None:
+    usable = [f for f in others if f.kind in ("model", "drafter")]
+    if usable:
+        owner = ["from"] if wide else []
+        table = output.table_of("also on this machine", "size", "fits", "what", *owner)
+        for file in usable:
+            fits = _fits_by_size(file.size, here) if file.kind == "model" else ""
+            cells = [file.name, output.size(file.size), fits, _what(file)]
+            table.add_row(*cells, *([file.owner] if wide else []))
+        console.print()
+        console.print(table)
+    for file in others:
+        if file.kind == "broken":
+            console.print(f"not usable: {file.problem}", soft_wrap=True)
+    copies = [f for f in others if f.copies]
+    for file in copies:
+        more = ", ".join(str(c) for c in file.copies)
+        console.print(f"{file.name} is here more than once: {file.path}, {more}.", soft_wrap=True)
+
+
+def _what(file: LocalFile) -> str:
+    if file.kind == "drafter":
+        return f"{file.method} drafter"
+    head = {True: ", MTP head", None: ", MTP?", False: ""}[file.has_mtp]
+    return f"{file.arch} {file.quant or ''}".strip() + head
+
+
+def _shown(line: Listing) -> Choice:
+    return next((c for c in line.choices if c.path), line.choices[0])
+
+
+def _here(line: Listing) -> str:
+    if not any(c.quant for c in line.choices):
+        return "yes" if line.path else "no"
+    return ", ".join(c.quant for c in line.choices if c.path) or "no"
+
+
+def _drafters(line: Listing) -> str:
+    return ", ".join(
+        ("-" if d.absent else "") + d.name + ("*" if d.recommended else "") for d in line.drafters
+    )
+
+
+def _fits(choice: Choice, here: Memory) -> str:
+    if choice.path is not None:
+        try:
+            fit = estimate(check_model_file(choice.path), here, n_ctx=output.CONTEXT)
+        except LocalspecError:
+            return ""
+        return fit.verdict
+    return "" if choice.size is None else _fits_by_size(choice.size, here)
+
+
+def _fits_by_size(size: int, here: Memory) -> str:
+    """A guess for what has no header here: the file, and a tenth of it for everything else."""
+    return "~" + rough_verdict(size, here)
+
+
+def rough_verdict(size: int, here: Memory) -> str:
+    need = size + size // 10
+    gpu = sum(d.free for d in here.devices if d.kind == "gpu")
+    if gpu and need <= gpu:
+        return "GPU"
+    if need <= here.free:
+        return "GPU+CPU" if gpu else "CPU"
+    return "GPU+CPU" if gpu and need <= gpu + here.free else "does not fit"
+
+
+def _listing_json(line: Listing, here: Memory) -> dict[str, Any]:
+    return {
+        "name": line.name,
+        "title": line.title,
+        "licence": line.licence,
+        "files": [
+            {
+                "quant": c.quant or None,
+                "path": _text(c.path),
+                "reference": _text(c.reference),
+                "size_bytes": c.size,
+                "fits": _fits(c, here) or None,
+            }
+            for c in line.choices
+        ],
+        "drafters": [
+            {
+                "name": d.name,
+                "method": d.method,
+                "path": _text(d.path),
+                "pull": d.absent or None,
+                "recommended": d.recommended,
+                "note": d.note,
+            }
+            for d in line.drafters
+        ],
+    }
+
+
+def _file_json(file: LocalFile, here: Memory) -> dict[str, Any]:
+    fits = _fits_by_size(file.size, here) if file.kind == "model" else None
+    copies = [str(c) for c in file.copies]
+    return {**asdict(file), "path": str(file.path), "copies": copies, "fits": fits}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+# ---- inspect -------------------------------------------------------------------------------------
+
+
+def inspect_model(words: str, *, as_json: bool = False, with_fit: bool = False) -> int:
+    reference = parse_reference(words)
+    if reference is not None and reference.file is None and reference.quant is None:
+        from localspec.models.hub_command import list_repository
+
+        return list_repository(reference, as_json=as_json)
+    found, header = _inspected(words)
+    fit = _fit_of(found, header) if with_fit else None
+    if as_json:
+        fits = None if fit is None else output.fit_json(fit)
+        output.write_json({**_inspection_json(found), "fit": fits})
+        return 0
+    _print_inspection(output.console(), found, fit)
+    return 0
+
+
+def _inspected(words: str) -> tuple[Inspection, GGUFHeader]:
+    """The facts of a file here, or still on the Hub, and its header."""
+    place = locate(words)
+    if isinstance(place, Path):
+        header = read_header(place)
+        return inspect_file(header), header
+    from localspec.models.hub_command import remote_headers
+
+    first, others = remote_headers(place)
+    return inspect(first, others, f"hf:{first.path.as_posix()}"), joined(first, others)
+
+
+def _fit_of(found: Inspection, header: GGUFHeader) -> Fit | None:
+    if found.method is not None or found.problem or not header.layers:
+        return None
+    shards = [read_header(s) for s in header.shards if s != header.path]
+    return estimate(joined(header, shards), output.memory(), n_ctx=output.CONTEXT)
+
+
+def _print_inspection(console: Console, found: Inspection, fit: Fit | None) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, text in _facts(found, fit):
+        if text:
+            table.add_row(name, text)
+    console.print(table)
+
+
+def _facts(found: Inspection, fit: Fit | None) -> Iterable[tuple[str, str]]:
+    i = found
+    yield "name", i.name
+    yield "file", i.where + (f" ({i.files} files)" if i.files > 1 else "")
+    yield "what", i.kind
+    yield "architecture", i.arch + (" (recurrent states)" if i.recurrent else "")
+    active = f", {_count(i.active)} active" if i.active else ""
+    yield "parameters", f"{_count(i.parameters)}{active}"
+    yield "size", file_size(i.size) + ("" if i.complete else ", TRUNCATED")
+    total = sum(size for _, _, size in i.mix) or 1
+    mix = ", ".join(
+        f"{name} {size / total:.0%}" for name, _, size in i.mix if size / total >= 0.005
+    )
+    yield "quantisation", f"{i.quant or 'not stated'} (bytes: {mix})" if mix else i.quant or ""
+    yield "context", "" if i.context is None else f"{i.context:,} tokens"
+    heads = f", {i.heads} heads, {i.kv_heads} of keys and values" if i.heads and i.kv_heads else ""
+    yield "layers", f"{i.layers}, {i.width} wide{heads}" if i.layers else ""
+    yield "experts", f"{i.experts_used} of {i.experts}" if i.experts else ""
+    yield "vocabulary", f"{i.vocab:,} tokens ({i.tokenizer})" if i.vocab else ""
+    thinking = ", thinking can be switched" if i.can_think else ""
+    yield "template", f"{len(i.template):,} characters{thinking}" if i.template else "none"
+    yield "MTP head", _mtp(i)
+    yield "drafts for", _drafts_for(i)
+    yield "can be drafted", _drafted(i)
+    yield "licence", i.licence or "not stated"
+    yield "made from", ", ".join(i.made_from)
+    yield "fits", fit.sentence if fit else ""
+    yield "problem", i.problem
+
+
+def _mtp(i: Inspection) -> str:
+    if i.method is not None or not i.mtp_claimed:
+        return "" if i.method is not None else "none"
+    if not i.mtp_layers:
+        return f"stated ({i.mtp_claimed}), but its tensors were left out"
+    if not i.mtp_runs:
+        return f"{i.mtp_layers} layers, which this llama.cpp does not run"
+    return f"{i.mtp_layers} {'layer' if i.mtp_layers == 1 else 'layers'}: --drafter mtp"
+
+
+def _drafts_for(i: Inspection) -> str:
+    if i.method is None:
+        return ""
+    parts = [f"method {i.method}"]
+    if i.target_layers:
+        parts.append(f"reads the target's layers {', '.join(map(str, i.target_layers))}")
+    if i.block_size:
+        parts.append(f"blocks of {i.block_size}")
+    if i.draft_vocab:
+        parts.append(f"drafts from {i.draft_vocab:,} tokens")
+    return ", ".join(parts)
+
+
+def _drafted(i: Inspection) -> str:
+    if i.method is not None or i.kind != "a language model":
+        return ""
+    reads = "EAGLE-3, DFlash, " if i.tappable else ""
+    own_head = "its own MTP head, " if i.mtp_runs else ""
+    return f"by {own_head}{reads}a draft model of its vocabulary, ngram"
+
+
+def _count(n: int) -> str:
+    """Parameters as model names give them: 27.4 B, 135 M."""
+    if n >= 10**9:
+        return f"{n / 10**9:.1f} B"
+    return f"{n / 10**6:.1f} M" if n >= 10**6 else f"{n:,}"
+
+
+def _inspection_json(found: Inspection) -> dict[str, Any]:
+    mix = [{"type": t, "parameters": n, "bytes": size} for t, n, size in found.mix]
+    return {**asdict(found), "mix": mix, "can_think": found.can_think}

@@ -1,0 +1,252 @@
+"""``localspec models drafters``, ``search``, ``add``, ``check``, and what a repository offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from localspec.catalog import Catalogue, catalogue_name, locate
+from localspec.errors import HubUnreachable, LocalspecError, NotHere, UsageError
+from localspec.gguf_header import GGUFHeader, check_header, check_model_file
+from localspec.hub import client, files
+from localspec.hub.remote import read_remote
+from localspec.models import output, own
+from localspec.models.checking import check_catalogue
+from localspec.models.command import inspect_model
+from localspec.models.drafters import CHECKED_ON_HUB, Candidate, find_drafters
+from localspec.models.offers import Offer, offers
+from localspec.reference import HubReference, find_cached, parse_reference, reference_of
+from localspec.units import file_size
+
+_SEARCHED = 20
+
+
+def remote_headers(reference: HubReference) -> tuple[GGUFHeader, list[GGUFHeader]]:
+    """The headers of what a reference means on the Hub, read by ranges."""
+    remote = files.resolve(reference.repo, reference.revision)
+    variant = files.choose(remote, reference)
+    if variant is None:
+        labels = [v.label for v in remote.variants if v.part is None]
+        raise UsageError(
+            f"{reference} holds several models: {', '.join(labels)}.",
+            f"Name one, such as hf:{reference.repo}:{labels[0]}.",
+        )
+    return read_remote(remote, variant)
+
+
+# ---- what a repository offers --------------------------------------------------------------------
+
+
+def list_repository(reference: HubReference, *, as_json: bool) -> int:
+    try:
+        remote = files.resolve(reference.repo, reference.revision)
+    except HubUnreachable:
+        cached = find_cached(reference)
+        if len(cached) == 1:  # then it is what was meant
+            return inspect_model(str(reference_of(cached[0][0])), as_json=as_json)
+        raise
+    files.choose(remote, reference)  # raises where there is no GGUF
+    offered = offers(remote, output.memory())
+    if as_json:
+        output.write_json([_offer_json(o) for o in offered])
+        return 0
+    console = output.console()
+    table = output.table_of("file", "size", "fits", "here", "")
+    for o in offered:
+        shards = f" ({len(o.variant.files)} files)" if len(o.variant.files) > 1 else ""
+        part = f" ({o.variant.part})" if o.variant.part else ""
+        label = o.variant.label if o.variant.part is None else o.variant.file
+        table.add_row(
+            label + shards + part,
+            file_size(o.variant.size),
+            o.fit.verdict if o.fit else "",
+            "yes" if o.here else "",
+            "recommended" if o.recommended else "" if o.variant.complete else "incomplete",
+        )
+    console.print(table)
+    best = next((o for o in offered if o.recommended), None)
+    if best is not None and best.here:
+        console.print(f"\nThe recommended one is here: --model {best.words}")
+    elif best is not None:
+        console.print(f"\nGet the recommended one with: localspec models pull {best.words}")
+    else:
+        console.print(
+            f"\nNone of them fits this machine with a context of {output.CONTEXT:,} tokens."
+        )
+    return 0
+
+
+def _offer_json(offer: Offer) -> dict[str, Any]:
+    v = offer.variant
+    return {
+        "words": offer.words,
+        "quant": v.quant,
+        "part": v.part,
+        "files": list(v.files),
+        "size_bytes": v.size,
+        "complete": v.complete,
+        "here": offer.here,
+        "fit": output.fit_json(offer.fit) if offer.fit else None,
+        "recommended": offer.recommended,
+    }
+
+
+def choice_explained(error: NotHere) -> NotHere:
+    """The same error with what the repository offers in its hint, where the Hub answers."""
+    reference = parse_reference(error.words)
+    if reference is None or not error.open_choice:
+        return error
+    try:
+        remote = files.resolve(reference.repo, reference.revision)
+        offered = [o for o in offers(remote, output.memory()) if o.variant.part is None]
+    except LocalspecError as failed:
+        return NotHere(error.message, f"{failed.message} {failed.hint}".strip(), error.words)
+    lines = [
+        f"  {o.variant.label}  {file_size(o.variant.size)}"
+        + (f"  {o.fit.verdict}" if o.fit else "")
+        + ("  recommended" if o.recommended else "")
+        for o in offered
+    ]
+    best = next((o for o in offered if o.recommended), None)
+    get = best.words if best else f"hf:{reference.repo}:QUANT"
+    hint = "\n".join(["It offers:", *lines, f"Get one with: localspec models pull {get}"])
+    return NotHere(error.message, hint if lines else error.hint, error.words)
+
+
+# ---- drafters and search -------------------------------------------------------------------------
+
+
+def list_drafters(words: str, *, as_json: bool = False, offline: bool = False) -> int:
+    catalogue = Catalogue.load()
+    place = locate(words)
+    reference: HubReference | None
+    if isinstance(place, Path):
+        header, reference = check_model_file(place), reference_of(place)
+    else:
+        header, reference = check_header(*remote_headers(place)), place
+    if header.is_drafter_only:
+        raise UsageError(f"{words} is a drafter itself.", "Give the target that it drafts for.")
+    entry = catalogue_name(words, catalogue)
+    if entry is None and reference is not None:
+        entry = catalogue.of_repo(reference.repo)
+    found = find_drafters(header, catalogue, entry=entry, reference=reference, ask_hub=not offline)
+    if as_json:
+        output.write_json(
+            [asdict(c) | {"path": str(c.path) if c.path else None} for c in found.candidates]
+        )
+    else:
+        _print_candidates(output.console(), words, found.candidates)
+    for note in found.notes:
+        output.say(note)
+    return 0
+
+
+def _print_candidates(console: Console, words: str, found: Sequence[Candidate]) -> None:
+    good = [c for c in found if c.fits is not False]
+    if good:
+        table = output.table_of("drafter", "method", "size", "fits", "from")
+        for c in good:
+            fits = "yes" if c.fits else "not checked"
+            where = "here" if c.here and c.source != "own" else c.source
+            table.add_row(c.words, c.method, output.size(c.size), fits, where)
+        console.print(table)
+        for c in good[:1]:
+            console.print(f"\nBest: {c.note or c.method}. " + _use(words, c), soft_wrap=True)
+    else:
+        console.print(f"No drafter for {words} was found; ngram needs no file and always works.")
+    bad = [c for c in found if c.fits is False]
+    if bad:
+        console.print("\nFound, but of no use with this target:")
+        for c in bad:
+            console.print(f"  {c.words}: {c.why}", soft_wrap=True)
+    if sum(c.source == "Hub" and c.fits is None for c in found):
+        console.print(
+            f"\nThe headers of the first {CHECKED_ON_HUB} candidates of the Hub were looked at; "
+            "`localspec models inspect` looks at another.",
+            soft_wrap=True,
+        )
+
+
+def _use(words: str, best: Candidate) -> str:
+    if best.here:
+        return f"Use it with: --model {words} --drafter {best.words}"
+    return f"Get it with: localspec models pull {best.words}"
+
+
+def search(words: Sequence[str], *, as_json: bool = False) -> int:
+    """Models with GGUF files on the Hub, by words in their names."""
+    text = " ".join(words)
+    found = client.ask(
+        lambda: list(
+            client.api().list_models(
+                search=text, filter="gguf", sort="downloads", limit=_SEARCHED, full=True
+            )
+        ),
+        f"the search for {text!r}",
+    )
+    rows = [
+        {
+            "words": f"hf:{m.id}",
+            "downloads": m.downloads,
+            "likes": m.likes,
+            "updated": m.last_modified.date().isoformat() if m.last_modified else None,
+            "licence": next(
+                (t.partition(":")[2] for t in m.tags or () if t.startswith("license:")), None
+            ),
+            "gated": bool(m.gated),
+        }
+        for m in found
+    ]
+    if as_json:
+        output.write_json(rows)
+        return 0
+    if not rows:
+        raise UsageError(
+            f"The Hub has no GGUF model whose name has the words {text!r}.",
+            "Search for fewer words, such as the model's name alone.",
+        )
+    console = output.console()
+    table = output.table_of("repository", "downloads", "likes", "updated", "licence")
+    for row in rows:
+        gated = " (gated)" if row["gated"] else ""
+        table.add_row(
+            f"{row['words']}{gated}",
+            f"{row['downloads'] or 0:,}",
+            f"{row['likes'] or 0:,}",
+            str(row["updated"] or ""),
+            str(row["licence"] or ""),
+        )
+    console.print(table)
+    console.print(f"\nWhat one offers: localspec models inspect {rows[0]['words']}")
+    return 0
+
+
+# ---- add and check -------------------------------------------------------------------------------
+
+
+def add(words: str, drafters: Sequence[str], name: str | None = None) -> int:
+    """Writes an entry into the user's own catalogue."""
+    path, entry = own.add(words, drafters, name)
+    console = output.console()
+    console.print(f"Added {entry} to {path}.", soft_wrap=True)
+    console.print(f"Use it with: localspec bench --model {entry}", soft_wrap=True)
+    return 0
+
+
+def check(*, as_json: bool = False) -> int:
+    """Asks the Hub about every entry. 1 when something is not as the catalogue says."""
+    results = list(check_catalogue(Catalogue.load()))
+    wrong = [r for r in results if r.problem]
+    if as_json:
+        output.write_json([asdict(r) for r in results])
+    else:
+        console = output.console()
+        for r in results:
+            state = f"WRONG  {r.problem}" if r.problem else f"ok     {r.note}".rstrip()
+            console.print(f"{r.entry:<24} {state}", soft_wrap=True)
+        console.print(f"\n{len(results) - len(wrong)} of {len(results)} files are as stated.")
+    return 1 if wrong else 0

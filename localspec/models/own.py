@@ -1,0 +1,113 @@
+"""The user's own catalogue, written: an entry for a model and its drafters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from localspec import catalog
+from localspec.catalog import Catalogue, locate
+from localspec.catalogue_file import read_catalogue
+from localspec.errors import LocalspecError, UsageError
+from localspec.gguf_header import GGUFHeader, check_header, check_model_file
+from localspec.gguf_names import Variant, stem_of
+from localspec.hub.files import choose, resolve
+from localspec.hub.remote import read_remote
+from localspec.pairing import check_pairing
+from localspec.reference import HubReference
+
+
+def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[Path, str]:
+    """Appends an entry for ``words`` with ``drafters`` to the user's file; returns file and name.
+
+    Both may be paths, references to the Hub, or names of local files. Each is looked at first, and
+    a drafter that does not fit is refused. Raises ``UsageError`` for a name that is taken or is
+    none, and whatever the looks raise; the file stays as it was then.
+    """
+    target, source, stem = _looked_at(words)
+    if target.is_drafter_only:
+        raise UsageError(f"{words} is a drafter.", "Add its target, and give it with --drafter.")
+    entry = name or re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")
+    path = catalog.user_file()
+    taken = read_catalogue(path).models if path.is_file() else {}
+    if entry in taken:
+        raise UsageError(
+            f"Your catalogue {path} has a model {entry} already.", "Choose another with --name."
+        )
+    lines = ["", f"[models.{_key(entry)}]", f"title = {_string(target.name)}"]
+    if licence := target.text("general.license"):
+        lines.append(f"licence = {_string(licence)}")
+    lines.append(f"source = {source}")
+    used: set[str] = set()
+    for words_of_drafter in drafters:
+        header, source, stem = _looked_at(words_of_drafter)
+        method = check_pairing(target, header)
+        key = method if method not in used else re.sub(r"[^A-Za-z0-9._-]+", "-", stem)
+        used.add(key)
+        lines += ["", f"[models.{_key(entry)}.drafters.{_key(key)}]", f"method = {_string(method)}"]
+        lines.append(f"source = {source}")
+        if len(used) == 1:
+            lines.append("recommended = true")
+    _append(path, lines)
+    return path, entry
+
+
+def _looked_at(words: str) -> tuple[GGUFHeader, str, str]:
+    """The header of what the words mean, its source for the catalogue, and a name for it."""
+    place = locate(words)
+    if isinstance(place, Path):
+        header = check_model_file(place)
+        path = header.path.absolute()
+        return header, f"{{ path = {_string(str(path))} }}", stem_of(path.name)
+    remote = resolve(place.repo, place.revision)
+    variant = choose(remote, place)
+    if variant is None:
+        raise UsageError(
+            f"{words} leaves open which of its files is meant.",
+            f"`localspec models inspect hf:{place.repo}` lists them.",
+        )
+    header = check_header(*read_remote(remote, variant))
+    return header, _source(place, variant), stem_of(variant.file)
+
+
+def _source(place: HubReference, variant: Variant) -> str:
+    parts = [f"repo = {_string(place.repo)}", f"file = {_string(variant.file)}"]
+    if place.revision is not None:
+        parts.append(f"revision = {_string(place.revision)}")
+    parts.append(f"size = {variant.size}")
+    return "{ " + ", ".join(parts) + " }"
+
+
+def _append(path: Path, lines: Iterable[str]) -> None:
+    """Adds to the file at once or not at all: it is read again before it takes the old one's
+    place."""
+    before = path.read_text("utf-8") if path.is_file() else "# See the top of localspec's own.\n"
+    text = before.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".toml")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        try:
+            read_catalogue(Path(name))
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise LocalspecError(
+            f"Your catalogue {path} cannot be written: {error.strerror}.", "Check the folder."
+        ) from None
+    Catalogue.load()
+
+
+def _string(text: str) -> str:
+    """A TOML string: JSON's escapes are TOML's, but DEL, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _string(name)
