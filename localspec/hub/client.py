@@ -101,6 +101,8 @@ class Backoff:
 
 
 BACKOFF = Backoff()
+ONCE = Backoff(attempts=1)
+"""For lists and searches: the library itself asks for a page again, for some 20 s."""
 
 
 def may_pass(error: Exception) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from localspec import discovery
-from localspec.catalog import Catalogue, Choice, Listing, locate, user_file
+from localspec import catalog, discovery
+from localspec.catalog import Catalogue, Choice, Listing, locate
 from localspec.discovery import LocalFile
 from localspec.errors import LocalspecError
 from localspec.fit import Fit, estimate
@@ -33,7 +33,7 @@ def list_models(*, as_json: bool = False) -> int:
     drafting = {d.path.resolve() for line in listings for d in line.drafters if d.path}
     others = [f for f in survey.files if f.path.resolve() not in listed | drafting]
     here = output.memory()
-    own_file = user_file()
+    own_file = catalog.user_file()
     if as_json:
         output.write_json(
             {

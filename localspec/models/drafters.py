@@ -265,6 +265,7 @@ def _repositories(
                 )
             ),
             next(iter(question.values())),
+            client.ONCE,
         )
         for info in listed:
             found.setdefault(info.id, info)

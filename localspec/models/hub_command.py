@@ -187,6 +187,7 @@ def search(words: Sequence[str], *, as_json: bool = False) -> int:
             )
         ),
         f"the search for {text!r}",
+        client.ONCE,
     )
     rows = [
         {

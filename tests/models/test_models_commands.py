@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hub_server import HubServer
+from huggingface_hub import constants
 from tiny_models import letter_vocabulary, tiny_llama, tiny_mtp
 
 from localspec import catalog, cli, discovery, resources
@@ -32,8 +33,6 @@ def own_file(tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(client, "BACKOFF", client.Backoff(attempts=1))
     path = tmp_path / "config" / "models.toml"
     monkeypatch.setattr(catalog, "user_file", lambda: path)
-    for module in ("localspec.models.command.user_file",):
-        monkeypatch.setattr(module, lambda: path)
     return path
 
 
@@ -298,14 +297,17 @@ def test_drafters_on_the_hub_are_checked_by_their_headers(typed: Typed, hub: Hub
     assert "Found, but of no use with this target:" in out
 
 
-def test_the_models_own_head_comes_first_without_the_hub(typed: Typed, hub: HubServer) -> None:
+def test_the_models_own_head_comes_first_without_the_hub(
+    typed: Typed, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = typed.json("models", "drafters", "demo-mtp", "--offline")
     assert (found[0]["words"], found[0]["note"]) == ("mtp", "the model has its own MTP head")
     assert hub.requests == []
-    hub.fail("/api/models", status=503, times=99)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     out = typed("models", "drafters", "demo-mtp")
     assert "Best: the model has its own MTP head. Use it with: --model demo-mtp" in out
     assert "The Hub was not searched" in typed.err
+    assert "HF_HUB_OFFLINE" in typed.err
 
 
 def test_drafters_of_a_model_that_is_still_on_the_hub(
