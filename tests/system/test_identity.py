@@ -75,7 +75,8 @@ def baseline(engine: Engine, context: ContextSettings, prompts: Prompts) -> Base
 def settings(name: str) -> DrafterSettings:
     """``NAME`` or ``NAME tree``, with lengths at which much is rejected as well."""
     method, _, tree = name.partition(" ")
-    file = None if method == "ngram" else ROOT / "assets" / "demo" / f"{FILES[method]}.gguf"
+    stem = FILES.get(method.removeprefix("ngram+"))
+    file = ROOT / "assets" / "demo" / f"{stem}.gguf" if stem else None
     return DrafterSettings(
         method,
         name,
@@ -104,6 +105,8 @@ FILES = {
         ("eagle3", 0.0, 48, 3),
         ("dflash", 0.8, 48, 3),
         ("dspark", 0.0, 48, 4),
+        ("ngram+draft-model", 0.8, 32, 8),
+        ("ngram+eagle3", 0.0, 32, 8),
         ("draft-model tree", 0.8, 32, 8),
         ("eagle3 tree", 0.0, 32, 8),
         ("dflash tree", 0.0, 32, 8),
