@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 def api() -> HfApi:
     """The client for metadata, with the user's endpoint and token."""
+    get_session().timeout = timeout()  # without one, a silent server is waited for for ever
     return HfApi(library_name="localspec", library_version=__version__)
 
 
@@ -186,12 +187,12 @@ def translated(error: Exception, what: str) -> LocalspecError:
         )
     if isinstance(error, httpx2.TimeoutException):
         return HubUnreachable(
-            f"{constants.ENDPOINT} did not answer within {timeout():.0f} s about {what}.",
+            f"{_host(error)} did not answer within {timeout():.0f} s about {what}.",
             "Try again; HF_HUB_DOWNLOAD_TIMEOUT sets a longer time.",
         )
     if isinstance(error, httpx2.TransportError):
         return HubUnreachable(
-            f"{constants.ENDPOINT} cannot be reached for {what}: {_reason(error)}.",
+            f"{_host(error)} cannot be reached for {what}: {_reason(error)}.",
             "Check the connection, HF_ENDPOINT and the proxy settings, then try again.",
         )
     return HubError(
@@ -202,6 +203,14 @@ def translated(error: Exception, what: str) -> LocalspecError:
 
 def _reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0].rstrip(".")
+
+
+def _host(error: httpx2.TransportError) -> str:
+    """Who was asked: the Hub, or the CDN that it sent us to."""
+    try:
+        return f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
+    except RuntimeError:  # the error knows no request
+        return constants.ENDPOINT
 
 
 def _refused(error: HfHubHTTPError, what: str, repo: str) -> LocalspecError:

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -38,6 +38,7 @@ from localspec.hub.files import (
     checksum,
     hand_over,
     prepare,
+    refer,
 )
 from localspec.reference import hub_cache
 from localspec.units import file_size
@@ -250,7 +251,10 @@ class _Transfer:
 
     def run(self) -> None:
         try:
-            if not self.file.is_here:
+            if self.file.is_here:
+                with suppress(OSError):  # a cache that cannot be written can still be read
+                    refer(self.file)
+            else:
                 self._bring()
             self.done, self.state, self.note = self.file.size, "done", ""
         except _Cancelled:

@@ -233,29 +233,34 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def prepare(files: Iterable[RemoteFile]) -> None:
-    """Folders and refs, as huggingface_hub makes them before it downloads. Raises ``OSError``."""
+    """The folders that the files need. Raises ``OSError``."""
     for file in files:
         for folder in (file.blob.parent, file.local.parent, file.lock.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        if file.revision != file.commit:
-            ref = repo_folder(file.repo) / "refs" / file.revision
-            ref.parent.mkdir(parents=True, exist_ok=True)
-            if not ref.is_file() or ref.read_text("utf-8") != file.commit:
-                new = _beside(ref)
-                new.write_text(file.commit, "utf-8")
-                new.replace(ref)
 
 
 def hand_over(file: RemoteFile, blob: Path) -> None:
     """Make the whole file ``blob`` the file of its snapshot, at once. Raises ``OSError``."""
     if not are_symlinks_supported(hub_cache()):
         blob.replace(file.local)
+    else:
+        if blob != file.blob:
+            blob.replace(file.blob)
+        link = _beside(file.local)  # what is there may be a dead link
+        link.symlink_to(os.path.relpath(file.blob, file.local.parent))
+        link.replace(file.local)
+    refer(file)
+
+
+def refer(file: RemoteFile) -> None:
+    """Let the file's branch mean its commit here, too. Raises ``OSError``."""
+    ref = repo_folder(file.repo) / "refs" / file.revision
+    if file.revision == file.commit or (ref.is_file() and ref.read_text("utf-8") == file.commit):
         return
-    if blob != file.blob:
-        blob.replace(file.blob)
-    link = _beside(file.local)  # what is there may be a dead link
-    link.symlink_to(os.path.relpath(file.blob, file.local.parent))
-    link.replace(file.local)
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    new = _beside(ref)
+    new.write_text(file.commit, "utf-8")
+    new.replace(ref)
 
 
 def _beside(path: Path) -> Path:

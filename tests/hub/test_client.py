@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hub_server import TOKEN, HubServer, git_sha1, sha256
 from huggingface_hub import constants, hf_hub_download
@@ -52,6 +54,7 @@ def test_bytes_of_a_file_by_range(hub: HubServer) -> None:
         assert response.status_code == 206
         assert response.headers["Content-Range"] == "bytes 10-19/200"
         assert response.read() == bytes(range(10, 20))
+    assert hub.asked("/cdn/")[0].headers["Accept-Encoding"] == "identity", "offsets are the file's"
 
 
 def test_the_token_goes_to_the_hub_and_not_to_the_cdn(
@@ -80,13 +83,14 @@ def test_a_gated_repo_says_where_to_accept_and_how_to_log_in(
 
 
 def test_a_private_repo_looks_like_none_until_one_logs_in(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer,
 ) -> None:
     hub.add("me/secret", {"a.gguf": b"G"}, private=True)
     error = refused("me/secret")
     assert isinstance(error, HubNotFound)
     assert "has no me/secret, or it is private" in error.message and "HF_TOKEN" in error.hint
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    Path(constants.HF_TOKEN_PATH).parent.mkdir(exist_ok=True)
+    Path(constants.HF_TOKEN_PATH).write_text(TOKEN)  # what `hf auth login` leaves
     assert client.ask(lambda: client.api().model_info("me/secret").id, "me/secret") == "me/secret"
 
 
@@ -168,3 +172,19 @@ def test_something_answers_that_is_no_hub(hub: HubServer) -> None:
     ):
         page.read()
         page.json()
+
+
+def test_a_silent_server_is_not_waited_for_for_ever(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    hub.add("me/m", {"a.gguf": b"G" * 100})
+    hub.fail("/cdn/", hold_at=0)
+    with (
+        pytest.raises(HubUnreachable, match=r"http://localhost:\d+ did not answer within"),
+        client.hub_errors("me/m/a.gguf"),
+        client.get(f"{hub.url}/me/m/resolve/main/a.gguf") as response,
+    ):
+        response.read()
+    client.api()
+    assert client.get_session().timeout.read == 0.2

@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -81,6 +82,19 @@ def test_a_new_commit_with_the_same_file_fetches_nothing(hub: HubServer, file: R
     assert try_to_load_from_cache(REPO, NAME) == str(newer.local)
 
 
+def test_a_branch_means_a_new_commit_once_a_file_of_it_is_here(
+    hub: HubServer, file: RemoteFile
+) -> None:
+    fetch(file)
+    hub.repos[REPO].files[NAME] = CONTENT[::-1]
+    newer = remote(NAME)
+    hub.fail("/resolve/", status=403)
+    failure(newer)
+    assert try_to_load_from_cache(REPO, NAME) == str(file.local), "the old one is still to be found"
+    fetch(newer)
+    assert try_to_load_from_cache(REPO, NAME) == str(newer.local)
+
+
 def test_two_names_of_one_content_are_fetched_once(hub: HubServer) -> None:
     hub.add(REPO, {"a.gguf": CONTENT, "b.gguf": CONTENT})
     a, b = fetch(remote("a.gguf"), remote("b.gguf"))
@@ -129,6 +143,9 @@ def test_a_dead_link_is_replaced(file: RemoteFile) -> None:
     file.blob.unlink()
     assert path.is_symlink() and not path.exists()
     assert fetch(file)[0].read_bytes() == CONTENT
+    path.unlink()
+    path.symlink_to("nowhere")
+    assert fetch(file)[0].read_bytes() == CONTENT
 
 
 def test_a_blob_of_another_size_is_damaged_and_replaced(file: RemoteFile) -> None:
@@ -175,10 +192,20 @@ def test_a_200_where_a_part_was_asked_for_starts_anew(hub: HubServer, file: Remo
     assert hub.bytes_sent(NAME) == 100_000 + len(CONTENT)
 
 
-def test_a_206_of_other_bytes_is_not_appended(hub: HubServer, file: RemoteFile) -> None:
+def test_a_206_of_other_bytes_is_not_appended(
+    hub: HubServer, file: RemoteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def checksum(path: Path, *more: Any) -> str:
+        sizes.append(path.stat().st_size)
+        return files.checksum(path, *more)
+
+    monkeypatch.setattr(download, "checksum", checksum)
     hub.fail("/cdn/", cut_at=100_000)
     hub.fail("/cdn/", wrong_range=True)
     assert fetch(file)[0].read_bytes() == CONTENT
+    assert sizes == [len(CONTENT)], "it never came to a wrong file that the checksum had to find"
     assert [r.range for r in hub.asked("/cdn/")] == [None, "bytes=100000-", None]
 
 
@@ -337,6 +364,7 @@ def test_a_read_only_cache_is_said_and_still_used(
     if os.getuid() == 0:
         os.seteuid(0)
     fetch(here)
+    shutil.rmtree(tmp_path / "hf" / "hub" / ".locks")  # as in a cache that was copied here
     for path in (tmp_path / "hf").rglob("*"):
         if path.is_dir():
             path.chmod(0o555)
@@ -360,6 +388,16 @@ def test_offline_what_is_here_is_here_and_the_rest_is_said(
     fetch(file)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch(file)[0].read_bytes() == CONTENT
+
+
+def test_a_proxy_is_gone_through(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add(REPO, {NAME: CONTENT})
+    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(hub.url, "http://hub.invalid")
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setenv("HTTP_PROXY", hub.url)
+    assert fetch(remote(NAME))[0].read_bytes() == CONTENT
+    assert {r.headers["Host"] for r in hub.asked("m-GGUF/resolve/")} == {"hub.invalid"}
 
 
 def test_a_gated_file_arrives_once_access_is_granted(
@@ -397,6 +435,7 @@ def test_files_come_in_parallel_and_one_that_fails_stops_no_other(hub: HubServer
     states = [f.state for f in seen[-1].files]
     assert states == ["done", "failed", "done", "done", "done"]
     assert seen[-1].done == 200_000 and seen[-1].size == 250_000
+    assert len(hub.asked("a.gguf")) == len(hub.asked("c.gguf")) == 2, "neither was cut and resumed"
 
 
 def test_of_two_pulls_at_once_the_second_waits_and_finds_it_done(
