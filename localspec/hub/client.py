@@ -128,7 +128,10 @@ def asked_to_wait(error: Exception) -> float | None:
 
 
 def ask(question: Callable[[], T], what: str, backoff: Backoff | None = None) -> T:
-    """The answer to a question for metadata about ``what``, asked again while that may help."""
+    """The answer to a question for metadata about ``what``, asked again while that may help.
+
+    Not where nobody can be reached at all: a person waits for this answer, and is told at once.
+    """
     backoff = backoff or BACKOFF
     failed = 0
     with hub_errors(what):
@@ -138,7 +141,7 @@ def ask(question: Callable[[], T], what: str, backoff: Backoff | None = None) ->
             except (HfHubHTTPError, httpx2.TransportError) as error:
                 failed += 1
                 seconds = backoff.wait(error, failed)
-                if seconds is None:
+                if seconds is None or isinstance(error, httpx2.ConnectError):
                     raise
                 time.sleep(seconds)
 

@@ -158,6 +158,7 @@ def test_offline_is_said_and_asks_nothing(hub: HubServer, monkeypatch: pytest.Mo
 
 def test_nobody_answers(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(client.time, "sleep", lambda _: pytest.fail("it is told at once"))
     error = refused("me/m")
     assert isinstance(error, HubUnreachable)
     assert "http://127.0.0.1:9 cannot be reached" in error.message and "HF_ENDPOINT" in error.hint
