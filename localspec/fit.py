@@ -1,7 +1,8 @@
 """Does a model fit this machine, with which layers on the GPUs, and up to which context?
 
 ``Formula`` computes what a model takes from headers alone, so it works for a file that is still on
-the Hub; ``Room`` decides.
+the Hub; ``refine`` corrects it, for files that are here, by what llama.cpp itself would allocate
+(``Engine.memory``). ``Room`` decides, from either.
 
 Sources: llama.cpp's src/llama-model.cpp (which device gets which layer, create_memory),
 llama-kv-cache.cpp, llama-memory-recurrent.cpp, llama-hparams.cpp, common/fit.cpp (the margin).
@@ -9,6 +10,7 @@ llama-kv-cache.cpp, llama-memory-recurrent.cpp, llama-hparams.cpp, common/fit.cp
 
 from __future__ import annotations
 
+import platform
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +21,7 @@ from typing import Literal, NamedTuple
 from localspec.architectures import KEEPS_STATES, RECURRENT
 from localspec.gguf_header import GGUFHeader, bytes_of
 from localspec.machine import Memory
-from localspec.records import ContextSettings, Device, LoadSettings
+from localspec.records import READER_BATCH, ContextSettings, Device, LoadSettings, Use
 
 RAM = "CPU"
 """The machine's own memory, by llama.cpp's name for the device."""
@@ -273,6 +275,58 @@ def _largest(holds: Callable[[int], bool], most: int) -> int:
     return n_ctx if n_ctx >= SMALLEST_CONTEXT else 0
 
 
+# ---- by simulation -----------------------------------------------------------------------------
+
+_ROUNDS = 4
+Simulate = Callable[[Placement, int], tuple[Use, ...]]
+
+
+def refine(formula: Formula, simulate: Simulate, n_ctx: int) -> Fit:
+    """What ``formula`` decides, corrected by what llama.cpp says of the placements it decides on
+    (and of the largest context), until it stands by them."""
+    exact: dict[tuple[Placement, int], Needs] = {}
+    off: dict[str, int] = {}
+
+    def measure(placement: Placement, n_ctx: int) -> Needs:
+        if (placement, n_ctx) in exact:
+            return exact[placement, n_ctx]
+        return {
+            device: need + Need(compute=off.get(device, 0))
+            for device, need in formula.measure(placement, n_ctx).items()
+        }
+
+    room, trained = formula.room, formula.n_ctx_train
+    for _ in range(_ROUNDS):
+        fit = room.fit(measure, n_ctx, trained)
+        questions = [(Placement(fit.gpu_layers, fit.cpu_experts), n_ctx)]
+        if fit.n_ctx_max:
+            questions.append((room.place(measure, fit.n_ctx_max)[1], fit.n_ctx_max))
+        if fit.n_ctx_gpu not in (0, fit.n_ctx_max):
+            questions.append((Placement(room.layers), fit.n_ctx_gpu))
+        new = [q for q in dict.fromkeys(questions) if q not in exact]
+        if not new:
+            break
+        for question in new:
+            guess = formula.measure(*question)
+            found = exact[question] = _needs_of(simulate(*question), guess)
+            off = {d: _total(found, d) - _total(guess, d) for d in guess.keys() | found.keys()}
+    return room.fit(measure, n_ctx, trained)
+
+
+def _needs_of(uses: Sequence[Use], guess: Needs) -> dict[str, Need]:
+    """llama.cpp gives a context in one figure; what of it is recurrent is known exactly."""
+    needs: dict[str, Need] = {}
+    for use in uses:
+        if use.role == "drafter":
+            need = Need(drafter=use.weights + use.context + use.compute)
+        else:
+            known = guess[use.device].recurrent if use.device in guess else 0
+            recurrent = min(use.context, known)
+            need = Need(use.weights, use.context - recurrent, recurrent, use.compute)
+        needs[use.device] = needs.get(use.device, Need()) + need
+    return needs
+
+
 # ---- by formula --------------------------------------------------------------------------------
 
 
@@ -291,8 +345,8 @@ class Formula:
         self._context = context
         self._load = load
         own_heads = drafter is not None and drafter.path == header.path
-        self._target = _Shape(header, outputs=n_max + 1, snapshots=n_max)
-        self._drafter = _Shape(drafter, outputs=1, mtp=own_heads) if drafter else None
+        self._target = _Shape(header, outputs=n_max + 1, snapshots=n_max, drafter=drafter)
+        self._drafter = _Shape(drafter, outputs=n_max + 1, mtp=own_heads) if drafter else None
         fixed = None
         if load.gpu_layers >= 0 or load.n_cpu_moe:
             layers = load.gpu_layers if load.gpu_layers >= 0 else self._target.all_layers
@@ -332,9 +386,20 @@ class _Shape:
     """One model's sizes by layer, in the terms of llama.cpp's hparams."""
 
     def __init__(
-        self, header: GGUFHeader, *, outputs: int, snapshots: int = 0, mtp: bool = False
+        self,
+        header: GGUFHeader,
+        *,
+        outputs: int,
+        snapshots: int = 0,
+        mtp: bool = False,
+        drafter: GGUFHeader | None = None,
     ) -> None:
+        """``drafter`` reads hidden states of this model where it is of a family that does."""
         self._header = header
+        self._wide = header.number("embedding_length") or 0
+        self._read_layers = _read_layers(header)
+        self._taps = len(_read_layers(drafter)) if drafter else 0
+        self._hidden = int(drafter is not None and drafter.mtp_layers > 0)
         self._outputs = outputs
         self._snapshots = snapshots if header.arch in KEEPS_STATES else 0
         self._mtp = mtp  # a context over the MTP layers of a model that is loaded already
@@ -354,16 +419,17 @@ class _Shape:
                     self._experts[il] += tensor.n_bytes
                 else:
                     self._bytes[il] += tensor.n_bytes
+                self._largest = max(self._largest, tensor.n_bytes)
             elif tensor.name.startswith(_INPUT):
                 self._input += tensor.n_bytes
                 tied += tensor.n_bytes if tensor.name == "token_embd.weight" else 0
             else:
                 self._output += tensor.n_bytes
-            if not tensor.name.startswith(_INPUT):
-                self._largest = max(self._largest, tensor.n_bytes)
-        # The embeddings are the output too where there is none: a copy of them goes to the GPU.
-        has_output = any(t.name == "output.weight" for t in header.tensors)
-        self._tied = 0 if has_output else tied
+        # The embeddings are the output too where there is none: a copy of them goes to the GPU, and
+        # to where the CPU backend lays matrices out anew.
+        types = {t.name: t.type for t in header.tensors}
+        self._tied = 0 if "output.weight" in types else tied
+        self._repacked = _repacked(types.get("token_embd.weight", ""))
 
     @property
     def all_layers(self) -> int:
@@ -404,13 +470,17 @@ class _Shape:
         if not self._mtp:
             add(RAM, Need(weights=self._input))
             add(place[-1], Need(weights=self._output))
-            if place[-1] != RAM:
+            if place[-1] != RAM or self._repacked:
                 add(place[-1], Need(weights=self._tied))
         compute = self._compute(cells, context)
+        some_in_ram = RAM in place or placement.cpu_experts > 0
         for device in dict.fromkeys(place):
-            add(device, Need(compute=compute))
-        if any(p != RAM for p in place):
+            # weights that lie in RAM are copied to a GPU for a large batch (op_offload)
+            copied = self._largest if device != RAM and some_in_ram else 0
+            add(device, Need(compute=compute + copied))
+        if RAM not in place:
             add(RAM, Need(compute=self._inputs(cells, context)))
+        add(RAM, Need(compute=self._outputs_buffer(cells, context)))
         return needs
 
     # ---- caches
@@ -443,7 +513,7 @@ class _Shape:
         heads = self._per_layer("attention.head_count", il) or 0
         heads_kv = self._per_layer("attention.head_count_kv", il)
         heads_kv = heads if heads_kv is None else heads_kv
-        each = (header.number("embedding_length") or 0) // max(heads, 1)
+        each = self._wide // max(heads, 1)
         key = self._per_layer("attention.key_length", il) or each
         value = self._per_layer("attention.value_length", il) or each
         if header.number("attention.key_length_mla"):  # one latent row for all heads, no V
@@ -465,7 +535,7 @@ class _Shape:
         recurrent = any(name.startswith(_RECURRENT_TENSORS) for name in names)
         if not recurrent or self._header.arch not in RECURRENT or self._mtp:
             return 0
-        header, width = self._header, self._header.number("embedding_length") or 0
+        header, width = self._header, self._wide
         heads = self._per_layer("attention.head_count", il) or 0
         conv = header.number("ssm.conv_kernel") or 0
         if wkv := header.number("wkv.head_size"):
@@ -481,21 +551,85 @@ class _Shape:
             elements = max(conv - 1, 0) * (inner + 2 * groups * (state or 0)) + inner * (state or 0)
         return 4 * elements * (1 + self._snapshots)
 
-    # ---- buffers of a batch
+    # ---- buffers of a batch: measured, not derived. ggml shares memory between the tensors of a
+    # graph, so what counts is the widest place in it; the terms below were fitted to simulations of
+    # ten architectures at the sizes of real models (benchmarks/fit.py shows how far they are off).
 
     def _compute(self, cells: int, context: ContextSettings) -> int:
-        tokens = min(context.n_batch, cells)
-        width = self._header.number("embedding_length") or 0
-        widest = 0
-        for il in range(self._count):
-            widest = max(widest, self._per_layer("feed_forward_length", il) or 0)
-        logits = 4 * self._outputs * (self._header.n_vocab or 0)
-        return 4 * tokens * (3 * width + 2 * widest) + 2 * tokens * cells + logits
+        """Bytes of the buffer that a batch is computed in."""
+        tokens = self._tokens(cells, context)
+        masks = 2 if self._header.number("attention.sliding_window") else 1
+        layers = range(self._count)
+        flash = context.flash_attn != "off"
+        widest = max((self._width(il, 0 if flash else cells, masks) for il in layers), default=0)
+        state = max((self._state(il) for il in layers), default=0) // (1 + self._snapshots)
+        attends = any(self._kv_row(il, "f16") for il in layers)
+        mask = 2 * tokens * cells * masks if flash and attends else 0
+        body = tokens * (widest + self._taps * self._wide)
+        rows = tokens if self._header.drafter_family and self._read_layers else self._outputs
+        head = rows * ((self._header.n_vocab or 0) + 2 * self._wide)
+        return 4 * max(body, head) + mask + 2 * state
+
+    def _tokens(self, cells: int, context: ContextSettings) -> int:
+        """The most tokens of one decode."""
+        return min(READER_BATCH if self._read_layers else context.n_batch, cells)
+
+    def _width(self, il: int, scores: int, masks: int) -> int:
+        """Floats a token at the widest place of this layer; ``scores``: over how many cells every
+        head's attention scores stand there at once (without flash attention)."""
+        wide, tensors = self._wide, self._tensors[il]
+
+        def out(name: str) -> int:
+            shape = tensors.get(f"{name}.weight", ())
+            return shape[1] if len(shape) > 1 else 0
+
+        feed = 4 * wide + 3 * (self._per_layer("feed_forward_length", il) or 0)
+        used = self._per_layer("expert_used_count", il) or 0
+        if used and self._experts[il]:
+            shape = next(s for name, s in tensors.items() if name.startswith("ffn_down_exps"))
+            each = used * shape[0]
+            feed = max(5 * wide + 3 * each, 3 * wide + 2 * used * wide + each)
+        attend = recur = 0
+        heads = self._per_layer("attention.head_count", il) or 0
+        if self._kv_row(il, "f16"):
+            key = self._per_layer("attention.key_length", il) or wide // max(heads, 1)
+            queries = max(out("attn_q"), heads * key)
+            attend = 3 * wide + 2 * queries + 2 * out("attn_k") + scores * (heads + masks)
+        inner = self._header.number("ssm.inner_size") or 0
+        if "ssm_in.weight" in tensors:  # Mamba
+            recur = wide + 6 * inner
+        elif any(name.startswith("ssm_") for name in tensors):  # gated delta nets
+            recur = 3 * wide + 2 * out("attn_qkv") + 2 * inner
+        read = len(self._read_layers) * (self._header.number("target_hidden_size") or wide)
+        return max(feed, attend, recur, 2 * read)
+
+    def _outputs_buffer(self, cells: int, context: ContextSettings) -> int:
+        """Bytes of what a batch is read from, which lies in RAM: logits, tapped hidden states."""
+        tokens = self._tokens(cells, context)
+        states = (self._taps + self._hidden) * tokens * self._wide
+        rows = tokens if self._header.arch == "eagle3" else self._outputs
+        return 4 * (rows * (self._header.n_vocab or 0) + states)
 
     def _inputs(self, cells: int, context: ContextSettings) -> int:
         """What a batch for a GPU takes in RAM: its tokens, their embeddings, the mask."""
-        tokens = min(context.n_batch, cells)
-        return 4 * tokens * (self._header.number("embedding_length") or 0) + 2 * tokens * cells
+        tokens = self._tokens(cells, context)
+        return 4 * tokens * self._wide + 2 * tokens * cells
+
+
+# The types whose matrices the CPU backend lays out anew (ggml-cpu/repack.cpp), by processor.
+_REPACKED = frozenset({"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"})
+_REPACKED_ON_ARM = _REPACKED | {"Q5_K", "Q6_K", "Q8_0"}
+
+
+def _repacked(type_name: str) -> bool:
+    arm = platform.machine().lower() in ("arm64", "aarch64")
+    return type_name in (_REPACKED_ON_ARM if arm else _REPACKED)
+
+
+def _read_layers(header: GGUFHeader) -> tuple[object, ...]:
+    """The target's layers that an EAGLE-3 or DFlash drafter reads."""
+    found = header.kv.get(f"{header.arch}.target_layers")
+    return found if isinstance(found, tuple) else ()
 
 
 _GEMMA3N_KV_LAYERS = 20  # n_layer_kv_from_start in src/models/gemma3n.cpp

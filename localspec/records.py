@@ -17,6 +17,10 @@ FlashAttention = Literal["auto", "on", "off"]
 SUSPECT_STEPS, SUSPECT_RATE = 50, 0.05
 FULL_KV_TYPES = ("f16", "f32", "bf16")
 """A drafter's cache of any other type can cost most of the acceptance (llama.cpp #25725)."""
+READER_BATCH = 64
+"""Tokens of one pass over known text by a drafter that reads hidden states (EAGLE-3, DFlash). The
+graphs of these compute logits for every token, wanted or not, so a longer pass takes memory (tokens
+x vocabulary) and gains nothing."""
 DraftLength = int | Literal["auto"]
 """The most tokens drafted a step; "auto": chosen anew for each step."""
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.fit import MARGIN, RAM, RAM_MARGIN, Formula, Placement, estimate
+from localspec.fit import MARGIN, RAM, RAM_MARGIN, Formula, Placement, estimate, refine
 from localspec.gguf_header import GGUFHeader, TensorInfo, bytes_of
 from localspec.machine import Memory
-from localspec.records import ContextSettings, Device, LoadSettings
+from localspec.records import ContextSettings, Device, LoadSettings, Use
 
 GIB = 1 << 30
 
@@ -174,3 +174,39 @@ def test_a_device_named_is_the_one_that_is_filled() -> None:
     load = LoadSettings(device="CUDA1")
     fit = estimate(SMALL, machine(64, gpu(24), gpu(12, "CUDA1")), n_ctx=4096, load=load)
     assert set(fit.need) == {"CUDA1", RAM}
+
+
+def test_what_llama_cpp_says_corrects_the_formula() -> None:
+    """A simulation that finds 3 GiB more on the GPU than the formula: fewer layers, less context,
+    and the figures shown are the simulation's."""
+    memory = machine(64, gpu(24))
+    formula = Formula(BIG, ContextSettings(8192, 1), LoadSettings(), memory)
+    asked: list[tuple[Placement, int]] = []
+
+    def simulate(placement: Placement, n_ctx: int) -> tuple[Use, ...]:
+        asked.append((placement, n_ctx))
+        more = {"CUDA0": 3 * GIB}
+        return tuple(
+            Use(d, "target", n.weights, n.kv + n.recurrent, n.compute + more.get(d, 0))
+            for d, n in formula.measure(placement, n_ctx).items()
+        )
+
+    guess, fit = formula.fit(8192), refine(formula, simulate, 8192)
+    assert fit.verdict == guess.verdict == "GPU+CPU"
+    assert 4 <= guess.gpu_layers - fit.gpu_layers <= 8
+    need = formula.measure(Placement(fit.gpu_layers), 8192)["CUDA0"].total + 3 * GIB
+    assert fit.need["CUDA0"].total == need <= 24 * GIB - MARGIN
+    assert len(asked) <= 6  # a simulation of a large model takes up to a second
+
+
+def test_a_simulation_that_agrees_is_asked_no_more_than_it_takes() -> None:
+    formula = Formula(SMALL, ContextSettings(8192, 1), LoadSettings(), machine(32, gpu(24)))
+    asked = []
+
+    def simulate(placement: Placement, n_ctx: int) -> tuple[Use, ...]:
+        asked.append(n_ctx)
+        needs = formula.measure(placement, n_ctx)
+        return tuple(Use(d, "target", n.weights, n.kv, n.compute) for d, n in needs.items())
+
+    assert refine(formula, simulate, 8192) == formula.fit(8192)
+    assert asked == [8192, 131072]

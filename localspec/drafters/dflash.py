@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localspec.drafters.base import Draft, Needs, Sampling, top_probability
-from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_reader
+from localspec.drafters.features import Backlog, TargetFeatures, check_reader
 from localspec.drafters.tree import marginal_tree, tree_needs
 from localspec.errors import DrafterError
 from localspec.llama import Context, Model, Rows
 from localspec.llama.context import Batch
-from localspec.records import DrafterSettings
+from localspec.records import READER_BATCH, DrafterSettings
 
 if TYPE_CHECKING:
     from localspec.drafters.build import Resources
@@ -115,7 +115,7 @@ def build_dflash(settings: DrafterSettings, resources: Resources, needs: Needs) 
     context = resources.drafter_context(
         model,
         outputs=1 if block.top_k else block.first + n_max,
-        batch=max(CHUNK, block.size),
+        batch=max(READER_BATCH, block.size),
         reads_target=True,
     )
     return DFlashDrafter(

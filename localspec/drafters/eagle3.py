@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localspec.drafters.base import Draft, Needs, Sampling, common_prefix, top_probability
-from localspec.drafters.features import CHUNK, Backlog, TargetFeatures, check_reader
+from localspec.drafters.features import Backlog, TargetFeatures, check_reader
 from localspec.drafters.tree import FRONTIER, Branches, Candidates, grow, tree_needs
 from localspec.llama import Context, Model, Rows
 from localspec.llama.context import Batch
-from localspec.records import DrafterSettings
+from localspec.records import READER_BATCH, DrafterSettings
 
 if TYPE_CHECKING:
     from localspec.drafters.build import Resources
@@ -45,7 +45,7 @@ def eagle3_needs(settings: DrafterSettings, resources: Resources) -> Needs:
 def build_eagle3(settings: DrafterSettings, resources: Resources, needs: Needs) -> Eagle3Drafter:
     model = resources.drafter
     assert model is not None
-    chunk = max(CHUNK, settings.n_max + 1)
+    chunk = max(READER_BATCH, settings.n_max + 1)
     context = resources.drafter_context(
         model,
         outputs=chunk,

@@ -9,10 +9,6 @@ from localspec.llama import Context, Model, Rows
 from localspec.llama.vocab import NO_TEXTS, check_drafter_vocab
 from localspec.pairing import check_pairing
 
-CHUNK = 64
-"""Tokens of one pass over known text. The graphs of these drafters compute logits for every token,
-wanted or not, so a longer pass takes memory (tokens x vocabulary) and gains nothing."""
-
 
 def copy_rows(source: Rows, rows: Sequence[int], out: Rows) -> None:
     """``out[j] = source[rows[j]]``. A copy, since ``source`` dies at the context's next decode."""

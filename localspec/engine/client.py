@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,18 +25,24 @@ import platformdirs
 from localspec import errors
 from localspec.engine import messages as m
 from localspec.engine.messages import Chunk, Opened, Prefill, Probed, Replayed
+from localspec.fit import Fit, Formula, Placement, refine
+from localspec.gguf_header import check_model_file
+from localspec.machine import memory
 from localspec.records import (
     BuildInfo,
     ContextSettings,
+    Device,
     DrafterSettings,
     Generation,
     LoadSettings,
     ModelInfo,
     SamplerSettings,
+    Use,
 )
 
 KEPT_LOGS = 10
 DEFAULT_LOAD = LoadSettings()
+NO_DRAFTER = DrafterSettings()
 GREEDY = SamplerSettings()
 A = TypeVar("A", bound=m.Message)
 
@@ -143,6 +150,52 @@ class Engine:
 
     def close_session(self, session: str) -> None:
         self._ask(m.Ok, m.Close(next(self._ids), session))
+
+    def devices(self) -> tuple[Device, ...]:
+        """llama.cpp's devices and their memory now."""
+        return self._ask(m.Found, m.Devices(next(self._ids))).devices
+
+    def memory(
+        self,
+        path: str | Path,
+        context: ContextSettings,
+        load: LoadSettings = DEFAULT_LOAD,
+        drafter: DrafterSettings = NO_DRAFTER,
+    ) -> tuple[Use, ...]:
+        """What a session would take with the target of ``path``: llama.cpp simulates it."""
+        request = m.Measure(next(self._ids), str(path), load, drafter, context)
+        return self._ask(m.Measured, request).uses
+
+    def fit(
+        self,
+        path: str | Path,
+        context: ContextSettings,
+        load: LoadSettings = DEFAULT_LOAD,
+        drafter: DrafterSettings = NO_DRAFTER,
+    ) -> Fit:
+        """Whether and how it fits this machine now, by simulation."""
+        target = check_model_file(path)
+        own = None
+        if drafter.path is not None:
+            own = check_model_file(drafter.path)
+        elif "mtp" in drafter.sources:
+            own = target
+        formula = Formula(target, context, load, memory(self.devices()), own, drafter.n_max)
+
+        def simulate(placement: Placement, n_ctx: int) -> tuple[Use, ...]:
+            layers, experts = placement
+            return self.memory(
+                path,
+                replace(context, n_ctx=n_ctx),
+                replace(load, gpu_layers=layers, n_cpu_moe=experts),
+                drafter,
+            )
+
+        return refine(formula, simulate, context.n_ctx)
+
+    def session_memory(self, session: str) -> tuple[Use, ...]:
+        """What an open session takes, its models' weights included."""
+        return self._ask(m.Measured, m.MeasureSession(next(self._ids), session)).uses
 
     def tokenize(self, *segments: str, bos: bool = True) -> tuple[int, ...]:
         # half a surrogate pair (bytes of an argument that were not UTF-8) has no encoding

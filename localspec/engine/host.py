@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import BinaryIO
 
 import msgspec
@@ -38,6 +39,8 @@ from localspec.llama import (
     log_capture,
 )
 from localspec.llama.context import AbortFlag
+from localspec.llama.library import device_list
+from localspec.llama.memory import buffers
 from localspec.records import (
     FULL_KV_TYPES,
     ContextSettings,
@@ -45,6 +48,7 @@ from localspec.records import (
     LoadSettings,
     Span,
     Step,
+    Use,
 )
 
 
@@ -169,7 +173,8 @@ class _Lent:
         models = self._host.models
         if path not in models:
             settings, load_mtp = self._host.load_settings, _has_mtp(_header(path))
-            models[path] = Model(path, ModelParams.drafter(settings, load_mtp=load_mtp))
+            params = ModelParams.drafter(settings, load_mtp=load_mtp)
+            models[path] = Model(path, replace(params, simulated=self._host.simulated))
             self._new_model = path
         return models[path]
 
@@ -233,12 +238,16 @@ class _Lent:
 class Host:
     """One target, its sessions, and the drafters' models (each loaded once)."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipe, *, simulated: bool = False) -> None:
+        """``simulated``: models are not really loaded, and sessions only measured."""
         self.pipe = pipe
+        self.simulated = simulated
+        self._simulation: Host | None = None
         self.target: Model | None = None
         self.load_settings = LoadSettings()
         self.models: dict[str, Model] = {}
         self.sessions: dict[str, Session] = {}
+        self.drafter_contexts: dict[str, list[Context]] = {}
 
     def serve(self) -> None:
         self.pipe.send(m.Ready(0, build_info()))
@@ -287,6 +296,14 @@ class Host:
                     self.session(request.session), self.session(request.plain_session), request
                 )
                 return m.Replayed(request.id, *found)
+            case m.Devices():
+                return m.Found(request.id, device_list())
+            case m.Measure():
+                return m.Measured(request.id, self.measure(request))
+            case m.MeasureSession():
+                session = self.session(request.session)
+                uses = self._uses(session, self.drafter_contexts[request.session])
+                return m.Measured(request.id, uses)
             case _:
                 raise EngineFailed(f"Unknown request {type(request).__name__}.")
 
@@ -318,6 +335,7 @@ class Host:
             )
         # loaded once for all sessions, and so with what any of them may need
         params = ModelParams.target(request.settings, load_mtp=_has_mtp(header))
+        params = replace(params, simulated=self.simulated)
         self.target = model = Model(request.path, params)
         return m.Loaded(request.id, model.info())
 
@@ -331,20 +349,11 @@ class Host:
             self.pipe.running(None)
 
     def open(self, request: m.Open) -> m.Opened:
-        model, s = self.model, request.context
+        s = request.context
         source = self.session(request.copy_from) if request.copy_from else None
-        family = family_of(request.drafter)
         measured: dict[str, str] = {}
         with ExitStack() as undo:
-            takes_file = family.has_file or family.may_have_file
-            lent = _Lent(self, model, request.drafter.path if takes_file else None, s)
-            undo.callback(lent.close)
-            needs = family.needs(request.drafter, lent)
-            context = lent.make_target_context(needs)
-            drafter = family.build(request.drafter, lent, needs)
-            undo.callback(drafter.close)
-            session = Session(model, context, drafter, self.pipe.abort)
-            undo.callback(session.close)
+            session, drafter_contexts = self._make(request.drafter, s, undo)
             session.warm_up()
             if request.drafter.auto:
                 session.lengths = lengths = adaptive_lengths(session)
@@ -355,11 +364,13 @@ class Host:
         if request.session in self.sessions:
             self.close(request.session)
         self.sessions[request.session] = session
-        effective = context.effective() | {"n_ctx": session.target.n_ctx} | measured
+        self.drafter_contexts[request.session] = drafter_contexts
+        needs = session.drafter.needs
+        effective = session.target.context.effective() | {"n_ctx": session.target.n_ctx} | measured
         n_max = request.drafter.n_max
         if n_max:
             effective["n_max"] = min(n_max, needs.longest or n_max)
-        for c in lent.contexts:
+        for c in drafter_contexts:
             effective.update({f"draft_{k}": v for k, v in c.effective().items()})
         return m.Opened(
             request.id,
@@ -367,9 +378,49 @@ class Host:
             effective,
             (
                 *_block_note(request.drafter, needs),
-                *self._notes(s, session.target.n_ctx, bool(lent.contexts)),
+                *self._notes(s, session.target.n_ctx, bool(drafter_contexts)),
             ),
         )
+
+    def _make(
+        self, drafter: DrafterSettings, s: ContextSettings, undo: ExitStack
+    ) -> tuple[Session, list[Context]]:
+        """A session for ``drafter``, and the drafter's contexts; ``undo`` frees both."""
+        family = family_of(drafter)
+        takes_file = family.has_file or family.may_have_file
+        lent = _Lent(self, self.model, drafter.path if takes_file else None, s)
+        undo.callback(lent.close)
+        needs = family.needs(drafter, lent)
+        context = lent.make_target_context(needs)
+        made = family.build(drafter, lent, needs)
+        undo.callback(made.close)
+        session = Session(self.model, context, made, self.pipe.abort)
+        undo.callback(session.close)
+        return session, lent.contexts
+
+    def measure(self, request: m.Measure) -> tuple[Use, ...]:
+        """In a host of its own, whose models are kept for the next question about them."""
+        if self._simulation is None:
+            self._simulation = Host(self.pipe, simulated=True)
+        host = self._simulation
+        known = host.target is not None and str(host.target.path) == request.path
+        if not known or host.load_settings != request.load:
+            host.load(m.Load(request.id, request.path, request.load))
+        with ExitStack() as stack:
+            session, drafter_contexts = host._make(request.drafter, request.context, stack)
+            return host._uses(session, drafter_contexts)
+
+    def _uses(self, session: Session, drafter_contexts: Sequence[Context]) -> tuple[Use, ...]:
+        uses, counted = [], {self.model}
+        for device, b in buffers(session.target.context).items():
+            uses.append(Use(device, "target", b.weights, b.cache, b.compute))
+        for context in drafter_contexts:
+            loaded = context.model in counted  # the target's own MTP layers
+            for device, b in buffers(context).items():
+                weights = 0 if loaded else b.weights
+                uses.append(Use(device, "drafter", weights, b.cache, b.compute))
+            counted.add(context.model)
+        return tuple(uses)
 
     def _notes(self, s: ContextSettings, n_ctx: int, drafter_has_cache: bool) -> list[str]:
         notes = []
@@ -390,6 +441,7 @@ class Host:
 
     def close(self, name: str) -> None:
         session = self.sessions.pop(name, None)
+        self.drafter_contexts.pop(name, None)
         if session is not None:
             session.close()
 

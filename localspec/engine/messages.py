@@ -15,6 +15,7 @@ import msgspec
 from localspec.records import (
     BuildInfo,
     ContextSettings,
+    Device,
     DrafterSettings,
     Generation,
     LoadSettings,
@@ -22,6 +23,7 @@ from localspec.records import (
     SamplerSettings,
     Span,
     Step,
+    Use,
 )
 
 
@@ -136,6 +138,28 @@ class Replay(Message, frozen=True):
     ignore_eos: bool = False
 
 
+class Devices(Message, frozen=True):
+    """llama.cpp's devices and their memory now (answer: Found)."""
+
+
+class Measure(Message, frozen=True):
+    """What this target, loaded so, would take with a session for this drafter (answer: Measured).
+
+    llama.cpp simulates the allocations: nothing is loaded, and what is stays as it is.
+    """
+
+    path: str
+    load: LoadSettings
+    drafter: DrafterSettings
+    context: ContextSettings
+
+
+class MeasureSession(Message, frozen=True):
+    """What an open session takes, its models' weights included (answer: Measured)."""
+
+    session: str
+
+
 # ---- answers and events ---------------------------------------------------------------------
 
 
@@ -215,6 +239,14 @@ class Replayed(Message, frozen=True):
         return "near tie" if near else "MISMATCH"
 
 
+class Found(Message, frozen=True):
+    devices: tuple[Device, ...]
+
+
+class Measured(Message, frozen=True):
+    uses: tuple[Use, ...]
+
+
 class Failed(Message, frozen=True):
     """The request could not be done; the engine lives on. ``kind``: a class of localspec.errors."""
 
@@ -223,7 +255,20 @@ class Failed(Message, frozen=True):
     hint: str = ""
 
 
-Request = Load | Open | Close | Tokenize | Pieces | Generate | Cancel | Probe | Replay
+Request = (
+    Load
+    | Open
+    | Close
+    | Tokenize
+    | Pieces
+    | Generate
+    | Cancel
+    | Probe
+    | Replay
+    | Devices
+    | Measure
+    | MeasureSession
+)
 Answer = (
     Ready
     | Loaded
@@ -236,6 +281,8 @@ Answer = (
     | Finished
     | Probed
     | Replayed
+    | Found
+    | Measured
     | Failed
 )
 

@@ -234,6 +234,8 @@ class Context:
             if decided.endswith("auto"):
                 decided = log_capture.last("resolve_fused_ops: Flash Attention ")
             self._flash_attn = "off" if decided.endswith("disabled") else "on"
+        self._taps: set[int] = set()
+        self._hidden_of = 0  # tokens of a batch whose last hidden states are kept
         self._views: dict[int, Rows] = {}
         self._hidden_views: dict[tuple[int, int, int], Rows] = {}
         self._logits_address = 0
@@ -320,6 +322,7 @@ class Context:
                 "This drafter cannot be used with this target.",
             )
         unstable.call("llama_set_embeddings_layer_inp")(self._pointer, layer, True)
+        self._taps.add(layer)
 
     def tap_hidden(self, *, outputs_only: bool) -> None:
         """Keep the last hidden state (MTP layers read it) of every token, or of output rows.
@@ -332,6 +335,18 @@ class Context:
                 "This drafter cannot be used with this target.",
             )
         unstable.call("llama_set_embeddings_nextn")(self._pointer, True, outputs_only)
+        self._hidden_of = self.n_outputs if outputs_only else self.n_batch
+
+    @property
+    def output_bytes(self) -> int:
+        """The size of the buffer that the largest batch is read from: logits and tapped states."""
+        states = self._hidden_of * self.model.n_embd_out
+        return 4 * (self.n_outputs * self.n_vocab + states) + self.tap_bytes
+
+    @property
+    def tap_bytes(self) -> int:
+        """The size of the tapped layers' inputs for the largest batch, where they are computed."""
+        return 4 * len(self._taps) * self.n_batch * self.model.n_embd
 
     def layer_rows(self, layer: int, n: int) -> Rows:
         """Inputs of ``layer`` for the ``n`` tokens of the last decode, (n, n_embd)."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.records import BuildInfo
+from localspec.records import BuildInfo, Device, DeviceKind
 
 REQUIRED = "0.3.36"
 
@@ -143,6 +143,42 @@ def devices() -> list[tuple[c_p, str, str]]:
             (handle, name(handle).decode(), description(handle).decode("utf-8", "replace").strip())
         )
     return found
+
+
+_KINDS: dict[int, DeviceKind] = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accel"}
+
+
+def device_list() -> tuple[Device, ...]:
+    """llama.cpp's own device list with the memory of each now."""
+    base = _ggml("ggml-base")
+    kind, memory = base.ggml_backend_dev_type, base.ggml_backend_dev_memory
+    kind.restype, kind.argtypes = ctypes.c_int, [c_p]
+    size = ctypes.POINTER(ctypes.c_size_t)
+    memory.restype, memory.argtypes = None, [c_p, size, size]
+    found = []
+    for handle, name, description in devices():
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        memory(handle, ctypes.byref(free), ctypes.byref(total))
+        of_kind = _KINDS.get(kind(handle), "accel")
+        found.append(Device(name, description, of_kind, total.value, free.value))
+    return tuple(found)
+
+
+def buffer_type_device(buffer_type: int) -> str | None:
+    """The name of the device in whose own memory a buffer of this type lies; None for the
+    machine's memory, also where a GPU reads it (pinned) or its weights are repacked."""
+    base = _ggml("ggml-base")
+    is_host, device_of = base.ggml_backend_buft_is_host, base.ggml_backend_buft_get_device
+    is_host.restype, is_host.argtypes = c_bool, [c_p]
+    device_of.restype, device_of.argtypes = c_p, [c_p]
+    name, kind = base.ggml_backend_dev_name, base.ggml_backend_dev_type
+    kind.restype, kind.argtypes = ctypes.c_int, [c_p]
+    name.restype, name.argtypes = ctypes.c_char_p, [c_p]
+    device = device_of(buffer_type)
+    if is_host(buffer_type) or not device or _KINDS.get(kind(device)) in ("cpu", "accel"):
+        return None
+    named: bytes = name(device)
+    return named.decode()
 
 
 def cpu_buffer_type() -> c_p:

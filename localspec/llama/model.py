@@ -45,7 +45,11 @@ def short_count(n: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelParams:
-    """LoadSettings as they apply to one model; ``load_mtp`` loads the MTP layers of the file."""
+    """LoadSettings as they apply to one model; ``load_mtp`` loads the MTP layers of the file.
+
+    ``simulated``: only the metadata are read, and nothing is allocated; the model and its contexts
+    tell what they would take (llama.memory), and must not be decoded with.
+    """
 
     gpu_layers: int = -1
     n_cpu_moe: int = 0
@@ -54,6 +58,7 @@ class ModelParams:
     mmap: bool = True
     check_tensors: bool = False
     load_mtp: bool = False
+    simulated: bool = False
 
     @classmethod
     def target(cls, s: LoadSettings, *, load_mtp: bool = False) -> ModelParams:
@@ -74,8 +79,10 @@ class Model:
         native = L.llama_model_default_params()
         native.n_gpu_layers = params.gpu_layers
         native.split_mode = SPLIT_MODES[params.split]
-        native.load_mode = L.LLAMA_LOAD_MODE_MMAP if params.mmap else L.LLAMA_LOAD_MODE_NONE
-        native.check_tensors = params.check_tensors
+        mapped = params.mmap and not params.simulated  # llama.cpp aborts on both
+        native.load_mode = L.LLAMA_LOAD_MODE_MMAP if mapped else L.LLAMA_LOAD_MODE_NONE
+        native.no_alloc = params.simulated
+        native.check_tensors = params.check_tensors and not params.simulated
         native.load_mtp = params.load_mtp
         if params.device:
             native.devices = self._devices(params.device)

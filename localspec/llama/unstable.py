@@ -13,6 +13,14 @@ from typing import Any
 from localspec.errors import DrafterError
 from localspec.llama.library import bind, c_bool, c_i32, c_p, c_u32
 
+
+class MapByValue(ctypes.Structure):
+    """A std::map as a result. It is returned through a hidden pointer, and so is this: in the
+    largest of the layouts that C++ libraries give it."""
+
+    _fields_ = [("words", ctypes.c_uint64 * 6)]
+
+
 # name: (Itanium mangling, MSVC mangling, result, arguments)
 _CALLS: dict[str, tuple[str, str, Any, tuple[Any, ...]]] = {
     "llama_set_embeddings_nextn": (
@@ -73,6 +81,15 @@ _CALLS: dict[str, tuple[str, str, Any, tuple[Any, ...]]] = {
         "_Z33llama_model_dflash_selector_top_kPK11llama_model",
         "?llama_model_dflash_selector_top_k@@YAHPEBUllama_model@@@Z",
         c_i32,
+        (c_p,),
+    ),
+    "llama_get_memory_breakdown": (
+        "_Z26llama_get_memory_breakdownPK13llama_context",
+        "?llama_get_memory_breakdown@@YA?AV?$map@PEAUggml_backend_buffer_type@@"
+        "Ullama_memory_breakdown_data@@U?$less@PEAUggml_backend_buffer_type@@@std@@V?$allocator@"
+        "U?$pair@QEAUggml_backend_buffer_type@@Ullama_memory_breakdown_data@@@std@@@4@@std@@"
+        "PEBUllama_context@@@Z",
+        MapByValue,
         (c_p,),
     ),
 }

@@ -21,11 +21,11 @@ from localspec.decoding.sampling import Sampler
 from localspec.drafters.base import Draft
 from localspec.drafters.build import family_of
 from localspec.drafters.dflash import DFlashDrafter
-from localspec.drafters.features import CHUNK, TargetFeatures
+from localspec.drafters.features import TargetFeatures
 from localspec.errors import DrafterError
 from localspec.llama import DecodeAborted
 from localspec.llama.context import Batch
-from localspec.records import DrafterSettings, Generation, SamplerSettings
+from localspec.records import READER_BATCH, DrafterSettings, Generation, SamplerSettings
 
 SPEAKS_ON = {BOS: -8.0, EOS: -8.0}
 PROMPT = [0, 5, 6, 7, 8, 5, 6]
@@ -127,7 +127,7 @@ def test_drafts_depend_on_what_was_read(lab: Lab, target: Path, settings: Drafte
     assert changed
 
 
-@pytest.mark.parametrize("n", [1, 31, 32, 33, CHUNK + 1, 3 * CHUNK + 5])
+@pytest.mark.parametrize("n", [1, 31, 32, 33, READER_BATCH + 1, 3 * READER_BATCH + 5])
 def test_a_prompt_may_come_in_chunks(
     lab: Lab, target: Path, settings: DrafterSettings, n: int
 ) -> None:
@@ -162,7 +162,7 @@ def test_steps_without_drafts_are_read_all_the_same(
     rng = random.Random(3)
     pair = lab.pair(target, settings).begin(PROMPT)
     nothing = Draft(0)
-    for _ in range(CHUNK + 10):
+    for _ in range(READER_BATCH + 10):
         pair.verify(nothing, -1, follow=rng.randrange(4, 12))
     assert_as_fresh(lab, target, settings, pair)
 

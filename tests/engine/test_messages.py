@@ -11,6 +11,7 @@ from localspec.engine import messages as m
 from localspec.records import (
     ContextSettings,
     Counts,
+    Device,
     DrafterSettings,
     Generation,
     LoadSettings,
@@ -18,6 +19,7 @@ from localspec.records import (
     Span,
     Step,
     Times,
+    Use,
 )
 
 STEP = Step(3, 4, 2, 4, 1, 0.1, 0.2, 0.3, 0.4, 1.0, 0.5, 3)
@@ -30,6 +32,9 @@ REQUESTS: list[m.Request] = [
     m.Cancel(6),
     m.Probe(7, "s", (1, 2, 3), (1, 2)),
     m.Replay(8, "s", "p", (1,), (2, 3), ((3, 4), ()), ((-1, -1), ()), (1, 1), 1, SamplerSettings()),
+    m.Devices(9),
+    m.Measure(10, "/m.gguf", LoadSettings(), DrafterSettings(), ContextSettings(256, 2)),
+    m.MeasureSession(11, "s"),
 ]
 ANSWERS: list[m.Answer] = [
     m.Ok(1),
@@ -40,7 +45,9 @@ ANSWERS: list[m.Answer] = [
         Generation("é", (1, 2), "eog", 3, 0, Counts(reached=(1,)), Times(ttft=0.1), steps=(STEP,)),
     ),
     m.Probed(5, {1: True, 8: False}, {1: 0.0, 8: 0.5}),
-    m.Failed(6, "UsageError", "wrong", "right"),
+    m.Found(6, (Device("CUDA0", "a card", "gpu", 24 << 30, 23 << 30),)),
+    m.Measured(7, (Use("CPU", "target", 1 << 40, 2, 3),)),
+    m.Failed(8, "UsageError", "wrong", "right"),
 ]
 
 
