@@ -610,12 +610,16 @@ def _automatic(target: Target) -> DrafterSpec:
     return recommended[0] if recommended else NGRAM
 
 
-def absent_drafters(target: Target, asked: str) -> tuple[DrafterSpec, ...]:
-    """Those that ``all`` or ``auto`` would have stood for too, were their files here."""
-    missing = tuple(d for d in target.drafters if d.absent)
-    if asked == "auto":
-        return tuple(d for d in missing if d.recommended)
-    return missing if asked == "all" else ()
+def left_out(target: Target, asked: Iterable[str]) -> list[str]:
+    """A sentence for each drafter that ``all`` or ``auto`` would have stood for too, were its file
+    here."""
+    words = {word.removeprefix(AFTER_NGRAM) for word in asked}
+    return [
+        f"The drafter {d.name} is left out, for it is not on this machine. Get it with: "
+        f"localspec models pull {d.absent}"
+        for d in target.drafters
+        if d.absent and ("all" in words or ("auto" in words and d.recommended))
+    ]
 
 
 def _with_own_mtp(drafters: tuple[DrafterSpec, ...], header: GGUFHeader) -> tuple[DrafterSpec, ...]:

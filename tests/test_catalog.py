@@ -519,15 +519,18 @@ def test_a_drafter_that_is_not_here_is_left_out_or_named(own_file: Path) -> None
     cached("owner/Big-GGUF", "Big-Q4_0.gguf")
     target = resolve_target("big")
     assert names(target, "auto") == names(target, "all") == ["ngram"]
-    for asked in ("auto", "all"):
-        assert [d.name for d in catalog.absent_drafters(target, asked)] == ["draft-model"]
+    for asked in ("auto", "all", "ngram+all"):
+        (remark,) = catalog.left_out(target, [asked])
+        assert remark.startswith("The drafter draft-model is left out")
+        assert remark.endswith("localspec models pull hf:owner/Small-GGUF/Small-Q8_0.gguf")
+    assert catalog.left_out(target, ["ngram", "none"]) == []
     with pytest.raises(NotHere, match="drafter draft-model of big is not on") as caught:
         resolve_drafters(target, ["draft-model"])
     assert caught.value.hint.endswith("localspec models pull hf:owner/Small-GGUF/Small-Q8_0.gguf")
     small = cached("owner/Small-GGUF", "Small-Q8_0.gguf")
     target = resolve_target("big")
     assert names(target, "auto") == ["draft-model"]
-    assert catalog.absent_drafters(target, "all") == ()
+    assert catalog.left_out(target, ["all"]) == []
     (by_reference,) = resolve_drafters(target, ["hf:owner/Small-GGUF"])
     assert (by_reference.method, by_reference.path) == ("draft-model", small)
 

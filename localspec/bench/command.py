@@ -33,7 +33,7 @@ from localspec.bench.progress import Quiet, display
 from localspec.bench.runner import Measurement, Runner
 from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import Workload, load
-from localspec.catalog import Target, resolve_drafters, resolve_target
+from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, connect
 from localspec.errors import ContextTooSmall, LocalspecError, UsageError
@@ -67,7 +67,8 @@ def bench(options: BenchOptions) -> int:
     _check(options)
     workloads = load(options.workloads, options.prompt)
     target = resolve_target(options.model)
-    drafters = resolve_drafters(target, options.drafters or ("all",))
+    asked = options.drafters or ("all",)
+    drafters = resolve_drafters(target, asked)
     candidates = make_candidates(
         drafters,
         n_max=options.n_max,
@@ -78,6 +79,8 @@ def bench(options: BenchOptions) -> int:
         quick=options.quick,
     )
     with display(_console(stderr=True), quiet=options.quiet) as show:
+        for remark in left_out(target, asked):
+            show.say(remark)
         report = _measure(options, workloads, target, candidates, show)
     result = reports.result(report)
     failed = _write(outputs, result)  # first: a table cut by a closed pipe must not cost the files

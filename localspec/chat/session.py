@@ -13,7 +13,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from localspec.catalog import DrafterSpec, Target, resolve_drafters, resolve_target
+from localspec.catalog import (
+    DrafterSpec,
+    Target,
+    left_out,
+    resolve_drafters,
+    resolve_target,
+)
 from localspec.chat.conversation import Conversation, Message, Prompt
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, Stream, connect
@@ -115,6 +121,7 @@ class ChatSession:
         self.record = record
         self.target = resolve_target(options.model)
         self._specs: dict[tuple[str, str | None], DrafterSpec] = {}
+        self._notices: list[str] = []
         self.drafter = self._choose_drafter(options.drafter)
         self.totals = Totals()
         self._counts: dict[DrafterSettings, Counts] = {}
@@ -128,7 +135,6 @@ class ChatSession:
         self._session: str | None = None
         self._opened = 0
         self._again = 0
-        self._notices: list[str] = []
         self._told: set[str] = set()
         self._speculating = self.drafter
         self._model: ModelInfo | None = None
@@ -376,6 +382,7 @@ class ChatSession:
         if name == "all":
             raise UsageError("A chat uses one drafter.", "`localspec bench` compares them all.")
         specs = resolve_drafters(self.target, (name,))
+        self._notices += left_out(self.target, (name,))
         chosen = next((spec for spec in specs if spec.method != "none"), None)
         if chosen is None:
             return DrafterSettings()
