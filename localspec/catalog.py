@@ -36,7 +36,7 @@ from localspec.errors import (
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.gguf_names import DRAFTER_PARTS
 from localspec.pairing import check_pairing
-from localspec.records import DrafterSettings, DraftLength
+from localspec.records import DrafterSettings, DraftLength, TreeSize
 from localspec.reference import (
     HubReference,
     cached_variants,
@@ -54,6 +54,9 @@ DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
 """Default n_max of drafters that compute their drafts, and of ngram, whose drafts are free."""
 AUTO_LENGTH, AUTO_NGRAM_LENGTH = 8, 16
 """The most that adaptive lengths choose from, for the same two kinds."""
+AUTO_NODES = 63
+"""The most nodes of adaptive trees: with the token before them a batch of 64. Twice as many were
+accepted hardly any deeper."""
 P_MIN = 0.3
 """Default of drafters with probabilities: a token that is rather unlikely to be accepted costs a
 draft pass and a verified row all the same."""
@@ -81,26 +84,30 @@ class DrafterSpec:
         n_max: DraftLength | None = None,
         p_min: float | None = None,
         sampled: bool = False,
-        tree: int = 0,
+        tree: TreeSize = 0,
     ) -> DrafterSettings:
-        """How it is run: as asked, else as recommended, else by the defaults of its kind."""
+        """How it is run: as asked, else as recommended, else by the defaults of its kind. Where
+        ``n_max`` or ``tree`` is "auto", what the settings hold are bounds."""
         if self.method == "none":
             return DrafterSettings()
         computes = self.method != "ngram"
         default_n = DRAFT_LENGTH if computes else NGRAM_LENGTH
-        if n_max == "auto":
+        auto = "auto" in (n_max, tree)
+        if auto:
             default_n = AUTO_LENGTH if computes else AUTO_NGRAM_LENGTH
-        asked_n = self.n_max if n_max is None else None if n_max == "auto" else n_max
+        asked_n = None if n_max == "auto" else n_max
+        if n_max is None and not auto:
+            asked_n = self.n_max
         default_p = P_MIN if computes else 0.0
         return DrafterSettings(
             method=self.method,
             name=self.name,
             path=str(self.path) if self.path else None,
             n_max=asked_n or min(default_n, self.limit or default_n),
-            auto=n_max == "auto",
+            auto=auto,
             p_min=next(p for p in (p_min, self.p_min, default_p) if p is not None),
             sampled=sampled and self.method.endswith("draft-model") and not tree,
-            tree=tree,
+            tree=AUTO_NODES if tree == "auto" else tree,
         )
 
 

@@ -17,7 +17,14 @@ import typer
 
 from localspec import __version__
 from localspec.errors import LocalspecError, NotHere, UsageError
-from localspec.records import BenchOptions, ChatOptions, DraftLength, EngineOptions, LoadSettings
+from localspec.records import (
+    BenchOptions,
+    ChatOptions,
+    DraftLength,
+    EngineOptions,
+    LoadSettings,
+    TreeSize,
+)
 
 LLAMA_CPP_PYTHON = "0.3.36"
 """The one version whose unstable calls are known; pyproject.toml pins the same."""
@@ -79,14 +86,18 @@ LONGEST_DRAFT, LARGEST_TREE = 512, 1024
 HIGHEST_TEMPERATURE = 100.0
 
 
-def _draft_lengths(values: list[str] | None) -> tuple[DraftLength, ...]:
-    """The draft lengths of comma lists: numbers, or auto."""
-    lengths: dict[DraftLength, None] = {}
+def _numbers_or_auto(
+    values: list[str] | None, low: int, high: int
+) -> tuple[int | Literal["auto"], ...]:
+    """The numbers of comma lists, of which some may be the word auto; each once."""
+    found: dict[int | Literal["auto"], None] = {}
     for word in _words(values):
-        lengths |= dict.fromkeys(
-            ("auto",) if word == "auto" else _numbers([word], int, 1, LONGEST_DRAFT)
-        )
-    return tuple(lengths)
+        found |= dict.fromkeys(("auto",) if word == "auto" else _numbers([word], int, low, high))
+    return tuple(found)
+
+
+def _draft_lengths(values: list[str] | None) -> tuple[DraftLength, ...]:
+    return _numbers_or_auto(values, 1, LONGEST_DRAFT)
 
 
 def _lengths(values: list[str] | None) -> list[str] | None:
@@ -104,9 +115,23 @@ def _draft_length(value: str | None) -> DraftLength | None:
     return None if value is None else _draft_lengths([value])[0]
 
 
-def _tree_sizes(values: list[str] | None) -> list[str] | None:
-    _numbers(values, int, 1, LARGEST_TREE)
+def _tree_sizes(values: list[str] | None) -> tuple[TreeSize, ...]:
+    return _numbers_or_auto(values, 1, LARGEST_TREE)
+
+
+def _trees(values: list[str] | None) -> list[str] | None:
+    _tree_sizes(values)
     return values
+
+
+def _tree_size(value: str) -> TreeSize:
+    return 0 if value == "0" else _tree_sizes([value])[0]
+
+
+def _tree(value: str) -> str:
+    if value != "0" and len(_tree_sizes([value])) != 1:
+        raise typer.BadParameter(f"{value!r} is no single number.")
+    return value
 
 
 def _temperatures(values: list[str] | None) -> list[str] | None:
@@ -413,9 +438,13 @@ PMin = Annotated[
     ),
 ]
 Tree = Annotated[
-    int,
+    str,
     typer.Option(
-        "--tree", min=0, max=LARGEST_TREE, help="Draft trees of so many nodes; 0: chains."
+        "--tree",
+        metavar="NODES|auto",
+        callback=_tree,
+        help="Draft trees of so many nodes; auto: as many as pay, chosen anew for each step; 0: "
+        "chains.",
     ),
 ]
 Sampled = Annotated[
@@ -514,8 +543,9 @@ def bench(
         typer.Option(
             "--tree",
             metavar="NODES,...",
-            callback=_tree_sizes,
-            help="Comma list: draft trees of so many nodes too, where the drafter proposes them.",
+            callback=_trees,
+            help="Comma list: draft trees of so many nodes too, where the drafter proposes them; "
+            "auto: as many as pay, chosen anew for each step.",
         ),
     ] = None,
     temperature: Annotated[
@@ -559,7 +589,7 @@ def bench(
             n_max=_draft_lengths(n_max),
             p_min=p_min,
             sampled=sampled,
-            trees=_numbers(tree, int, 1, LARGEST_TREE),
+            trees=_tree_sizes(tree),
             temperatures=_numbers(temperature, float, 0.0, HIGHEST_TEMPERATURE),
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,
@@ -588,7 +618,7 @@ def run(
     n_max: NMax = None,
     p_min: PMin = None,
     sampled: Sampled = False,
-    tree: Tree = 0,
+    tree: Tree = "0",
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -610,7 +640,7 @@ def run(
             n_max=_draft_length(n_max),
             p_min=p_min,
             sampled=sampled,
-            tree=tree,
+            tree=_tree_size(tree),
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),
@@ -631,7 +661,7 @@ def chat(
     n_max: NMax = None,
     p_min: PMin = None,
     sampled: Sampled = False,
-    tree: Tree = 0,
+    tree: Tree = "0",
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -648,7 +678,7 @@ def chat(
             n_max=_draft_length(n_max),
             p_min=p_min,
             sampled=sampled,
-            tree=tree,
+            tree=_tree_size(tree),
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),

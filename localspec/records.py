@@ -23,6 +23,8 @@ graphs of these compute logits for every token, wanted or not, so a longer pass 
 x vocabulary) and gains nothing."""
 DraftLength = int | Literal["auto"]
 """The most tokens drafted a step; "auto": chosen anew for each step."""
+TreeSize = int | Literal["auto"]
+"""Nodes of a draft tree, 0: chains; "auto": chosen anew for each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,10 @@ class DrafterSettings:
     ``method`` is the family (``none``, ``ngram``, ``draft-model``, later ``mtp``, ``eagle3`` ...;
     ``ngram+FAMILY``: the n-gram drafter first and the other behind it), ``path`` the drafter's GGUF
     where the family needs one, ``n_max`` the most tokens drafted a step, ``p_min`` the drafter's
-    top probability under which drafting stops *before* a token is taken. ``auto`` chooses the
-    length of each step; ``n_max`` is then the most it may choose.
+    top probability under which drafting stops *before* a token is taken.
     ``tree``: nodes of a draft tree, ``n_max`` deep at the most (0: chains).
+    ``auto`` chooses the length of each step's draft, or the nodes of its tree; ``n_max`` or
+    ``tree`` is then the most that may be chosen.
     ``sampled`` lets a draft model draw its tokens at temperature > 0 (and keep ``q``) instead of
     taking its argmax.
     """
@@ -100,7 +103,12 @@ class DrafterSettings:
     @property
     def draft_length(self) -> DraftLength:
         """``n_max`` as it is asked for and shown."""
-        return "auto" if self.auto else self.n_max
+        return "auto" if self.auto and not self.tree else self.n_max
+
+    @property
+    def tree_size(self) -> TreeSize:
+        """``tree`` as it is asked for and shown."""
+        return "auto" if self.auto and self.tree else self.tree
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -442,7 +450,7 @@ class BenchOptions:
     n_max: tuple[DraftLength, ...] = ()
     p_min: float | None = None
     sampled: bool = False
-    trees: tuple[int, ...] = ()
+    trees: tuple[TreeSize, ...] = ()
     temperatures: tuple[float, ...] = ()
     max_tokens: int | None = None
     ignore_eos: bool = False
@@ -465,7 +473,7 @@ class ChatOptions:
     n_max: DraftLength | None = None
     p_min: float | None = None
     sampled: bool = False
-    tree: int = 0
+    tree: TreeSize = 0
     system: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()

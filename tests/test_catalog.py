@@ -13,6 +13,8 @@ from tiny_models import tiny_mtp
 
 from localspec import catalog, resources
 from localspec.catalog import (
+    AUTO_LENGTH,
+    AUTO_NODES,
     Catalogue,
     DrafterSpec,
     Target,
@@ -445,6 +447,19 @@ def test_automatic_lengths_have_bounds_of_their_own(demo: Target) -> None:
     assert by_name["ngram"].settings(n_max=3).draft_length == 3
     assert DrafterSpec("mtp", "mtp", limit=3).settings(n_max="auto").n_max == 3
     assert resolve_drafters(demo, ["ngram+eagle3"])[0].settings(n_max="auto").n_max == 8
+
+
+def test_automatic_trees_have_a_bound_and_a_depth(demo: Target) -> None:
+    spec = DrafterSpec("small", "draft-model", n_max=2)
+    free = spec.settings(tree="auto")
+    assert (free.tree, free.n_max, free.auto) == (AUTO_NODES, AUTO_LENGTH, True)
+    assert (free.tree_size, free.draft_length) == ("auto", AUTO_LENGTH)
+    shallow = spec.settings(tree="auto", n_max=3)
+    assert (shallow.tree, shallow.n_max, shallow.auto) == (AUTO_NODES, 3, True)
+    bounded = spec.settings(tree=16, n_max="auto")
+    assert (bounded.tree, bounded.n_max, bounded.auto) == (16, AUTO_LENGTH, True)
+    fixed = spec.settings(tree=16)
+    assert (fixed.tree_size, fixed.n_max, fixed.auto) == (16, 2, False)
 
 
 # ---- models of the Hub ---------------------------------------------------------------------------

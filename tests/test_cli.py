@@ -168,6 +168,16 @@ def test_auto_is_a_draft_length(calls: Calls, command: str) -> None:
     assert calls[1][0].n_max == (2, "auto", 4)
 
 
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_auto_is_a_trees_size(calls: Calls, command: str) -> None:
+    extra = ["hello"] if command == "run" else []
+    for i, (word, size) in enumerate((("auto", "auto"), ("16", 16), ("0", 0))):
+        assert code_of(command, "-m", "demo", "--tree", word, *extra) == 0
+        assert calls[i][0].tree == size
+    assert code_of("bench", "-m", "demo", "--tree", "8,auto", "--tree", "auto,16") == 0
+    assert calls[-1][0].trees == (8, "auto", 16)
+
+
 def test_a_drafter_path_with_a_comma_stays_whole(
     calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +217,11 @@ def test_a_drafter_path_with_a_comma_stays_whole(
         "run -m demo --n-max 2,3 hello",
         "run -m demo --n-max 2,auto hello",
         "run -m demo --n-max automatic hello",
+        "run -m demo --tree 8,auto hello",
+        "run -m demo --tree -1 hello",
+        "chat -m demo --tree 1025",
+        "bench -m demo --tree 0",
+        "bench -m demo --tree automatic",
         "run -m demo --top-p 2 hello",
         "run -m demo --min-p nan hello",
         "run -m demo --repeat-penalty 0 hello",

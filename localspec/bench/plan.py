@@ -22,6 +22,7 @@ from localspec.records import (
     DraftLength,
     ModelInfo,
     SamplerSettings,
+    TreeSize,
 )
 
 Phase = Literal["main", "repeat", "confirm"]
@@ -117,12 +118,12 @@ def make_candidates(
     n_max: Sequence[DraftLength] = (),
     p_min: float | None = None,
     sampled: bool = False,
-    trees: Sequence[int] = (),
+    trees: Sequence[TreeSize] = (),
     temperatures: Sequence[float] = (0.0,),
     quick: bool = False,
 ) -> tuple[Candidate, ...]:
     """The baseline, then every drafter at every draft length and, where it proposes trees, at
-    every budget of nodes in ``trees``; all of that per temperature."""
+    every budget of nodes in ``trees`` (adaptive ones have "auto"); all of that per temperature."""
     fixed = [n for n in n_max if n != "auto"]
     if any(n < 1 for n in fixed):
         raise UsageError("--n-max must be 1 or more.", "The baseline without drafts is always in.")

@@ -110,17 +110,18 @@ def _candidate(report: Report, measured: Measured) -> Json:
     candidate, status = measured.candidate, report.measurement.status[measured.candidate.key]
     audit = report.audits.get(candidate.key, Audit())
     effective = dict(report.effective.get(candidate.session, {}))
-    chosen = measured.chosen
+    chosen, drafter = measured.chosen, candidate.drafter
     return {
         "drafter": candidate.drafter.name,
         "method": candidate.drafter.method,
         "file": candidate.drafter.path,
         "n_max": candidate.drafter.draft_length,
-        "n_max_bound": effective.get("n_max", candidate.drafter.n_max)
-        if candidate.drafter.auto
+        "n_max_bound": effective.get("n_max", drafter.n_max)
+        if drafter.draft_length == "auto"
         else None,
         "p_min": candidate.drafter.p_min,
-        "tree": candidate.drafter.tree,
+        "tree": drafter.tree_size,
+        "tree_bound": drafter.tree if drafter.tree_size == "auto" else None,
         "temperature": candidate.temperature,
         "status": status.state,
         "reason": status.reason,

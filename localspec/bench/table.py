@@ -351,6 +351,13 @@ def _counts(candidate: Json) -> Counts:
 def _lengths(c: Json) -> list[str]:
     """What adaptive lengths chose, in shares of the steps."""
     lengths, steps = c["counts"].get("lengths", ()), c["counts"]["steps"]
+    if c.get("tree") == "auto" and c["counts"]["steps_with_draft"]:
+        drafted = c["counts"]["steps_with_draft"]
+        return [
+            f"{name(c)}: the tree's size was chosen for each step, up to {c['tree_bound']} nodes: "
+            f"{c['counts']['nodes'] / drafted:.1f} on average in {drafted / steps:.0%} of the "
+            "steps, none in the others."
+        ]
     if c["n_max"] != "auto" or not steps:
         return []
     shares = [f"{n} in {k / steps:.0%}" for n, k in enumerate(lengths) if k / steps >= RARE]

@@ -18,7 +18,7 @@ from localspec.chat.session import Answer, ChatSession
 from localspec.chat.thinking import ThinkingSplitter
 from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import ChatOptions, Counts, DraftLength, Generation
+from localspec.records import ChatOptions, Counts, DrafterSettings, DraftLength, Generation
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -311,8 +311,7 @@ class Repl:
         model = self.session.model
         if self.interactive and not self.screen.quiet:
             drafter = self.session.drafter
-            how = f"{drafter.name}, n {drafter.draft_length}"
-            how = how if drafter.method != "none" else "off"
+            how = f"{drafter.name}, {_size(drafter)}" if drafter.method != "none" else "off"
             self.screen.note(f"{self.session.target.title} · {model.quant} · speculation {how}")
             self.screen.note("/help lists the commands, Ctrl-D leaves.")
         warned = False
@@ -437,7 +436,8 @@ class Repl:
             self.screen.note("Speculation is off.")
         else:
             how = "as many as pay, up to" if drafter.auto else "at most"
-            self.screen.note(f"Speculation is on: {drafter.name}, {how} {drafter.n_max} a step.")
+            most = f"{drafter.tree} nodes" if drafter.tree else f"{drafter.n_max}"
+            self.screen.note(f"Speculation is on: {drafter.name}, {how} {most} a step.")
 
     def _regen(self, _rest: str) -> None:
         self._show(self.session.regenerate)
@@ -450,7 +450,7 @@ class Repl:
         lines = [
             f"model      {session.target.name} ({session.model.description})",
             f"drafter    {drafter.name}"
-            + (f", n {drafter.draft_length}, p_min {drafter.p_min:g}" if drafter.n_max else ""),
+            + (f", {_size(drafter)}, p_min {drafter.p_min:g}" if drafter.n_max else ""),
             "sampler    " + " ".join(f"{k}={_plain(v)}" for k, v in sampler.items()),
             "engine     "
             + (" ".join(f"{k}={_plain(v)}" for k, v in session.settings.items()) or "n/a"),
@@ -488,6 +488,12 @@ class Repl:
 
     def _help(self, _rest: str) -> None:
         self.screen.note(HELP)
+
+
+def _size(drafter: DrafterSettings) -> str:
+    """How much it drafts."""
+    n = f"n {drafter.draft_length}"
+    return f"tree {drafter.tree_size}, {n}" if drafter.tree else n
 
 
 def _plain(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Adaptive draft length (``--n-max auto``): how far to draft, decided anew before every step.
+"""Adaptive drafts (``--n-max auto``, ``--tree auto``): how much to draft, chosen before every step.
 
 A step that may draft n tokens emits E(n) = 1 + r_1 + r_1 r_2 + ... + r_1 ... r_n tokens, r_i being
 how often the i-th is drafted and accepted where those before it were. It takes T(n): drafting,
@@ -10,8 +10,10 @@ promised, E / T: repeated, this finds the greatest tokens per second over the wh
 the choices.
 
 The r_i are recent means by position, which holds for families whose first tokens do not depend on
-how many more are drafted; all of ours are so (a DFlash block is always the trained one). Whoever
-chooses among trees of several sizes must keep means by size instead.
+how many more are drafted; all of ours are so (a DFlash block is always the trained one). With draft
+trees n is the budget of nodes. The tree of a smaller budget is the best part of a larger one's, so
+that a verified tree tells of every smaller budget what it would have emitted: E(n) = 1 + how many
+of the n best nodes were accepted. Those means are kept by rung of a ladder of budgets.
 
 A choice knows counts and times of earlier steps, never a token, so the output stays exact. All that
 a run has taught is forgotten when the next one begins.
@@ -19,8 +21,10 @@ a run has taught is forgotten when the next one begins.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from localspec.records import Step
 
@@ -31,8 +35,9 @@ PRIOR, TRUST = 0.6, 2.0
 """The rate of acceptance expected where nothing is known, and for how many observations it counts.
 Hopeful, but lightly: a hope that fails costs a step or two and is gone, a fear is never put to the
 test. At a greater depth the estimate for the position before it counts so: a depth that was never
-reached is expected to go on like the last one that was. And so much a mean still counts after a
-long time without a draft, so that a few good probes outweigh it."""
+reached is expected to go on like the last one that was; of a tree, nodes of twice the rank to be
+accepted half as often. And so much a mean still counts after a long time without a draft, so that a
+few good probes outweigh it."""
 PROBE_SHARE = 0.015
 """Of the tokens emitted, the share that probes of drafters that do not pay may cost, in all: each
 has its part of it, or the one whose probes are cheap would leave nothing for the others. Where
@@ -57,6 +62,15 @@ def lengths_up_to(bound: int) -> list[int]:
     return [n for n in range(1, bound + 1) if n <= EVERY_LENGTH or (n + 1) % 4 == 0]
 
 
+def budgets_up_to(bound: int) -> list[int]:
+    """The same for the nodes of a tree: batches of 2, 3, 4, 6, 8, 12, 16, 24, ... and ``bound``."""
+    found, batch = [], 2
+    while batch <= bound:
+        found += [n - 1 for n in (batch, batch + batch // 2) if n <= bound]
+        batch *= 2
+    return sorted({*found, bound})
+
+
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """What steps take, in seconds, as measured before the first run.
@@ -64,24 +78,34 @@ class StepCosts:
     ``verify[n]``: the target's pass over n drafted tokens and the one before them. ``rest``: all
     else of a plain step. ``draft[source][i]``: what drafting adds to that when i tokens are
     attempted; entry 0 is 0. ``wake[source]``: what each token adds that the source missed while it
-    was not asked, and has to take in before it drafts again.
+    was not asked, and has to take in before it drafts again. ``tree``: the last source drafts
+    trees, and its sizes are nodes.
     """
 
     verify: tuple[float, ...]
     rest: float
     draft: tuple[tuple[float, ...], ...]
     wake: tuple[float, ...]
+    tree: bool = False
+
+    def sizes(self, source: int) -> list[int]:
+        """What may be drafted by it, besides nothing."""
+        bound = len(self.draft[source]) - 1
+        tree = self.tree and source == len(self.draft) - 1
+        return budgets_up_to(bound) if tree else lengths_up_to(bound)
 
     def describe(self) -> dict[str, str]:
-        """For the result file: milliseconds by draft length from 0 on, sources apart."""
+        """For the result file: milliseconds by size ("nodes:ms"), sources apart."""
 
-        def line(seconds: Sequence[float]) -> str:
-            return " ".join(f"{1e3 * s:.3g}" for s in seconds)
+        def line(seconds: Sequence[float], sizes: Sequence[int]) -> str:
+            return " ".join(f"{n}:{1e3 * seconds[n]:.3g}" for n in (0, *sizes))
 
+        sources = range(len(self.draft))
+        every = sorted({n for i in sources for n in self.sizes(i)})
         return {
-            "auto_verify_ms": line(self.verify),
-            "auto_draft_ms": " | ".join(map(line, self.draft)),
-            "auto_wake_ms": " | ".join(line([w]) for w in self.wake),
+            "auto_verify_ms": line(self.verify, every),
+            "auto_draft_ms": " | ".join(line(self.draft[i], self.sizes(i)) for i in sources),
+            "auto_wake_ms": " | ".join(f"{1e3 * w:.3g}" for w in self.wake),
         }
 
 
@@ -113,7 +137,8 @@ class CostTable:
 
 
 class Rates:
-    """How often something was so, by position from 1 on: means over the last observations."""
+    """How often (or how many times a step) something was so, by position from 1 on: means over the
+    last observations."""
 
     __slots__ = ("counted", "mean")
 
@@ -121,7 +146,7 @@ class Rates:
         self.mean = [0.0] * (positions + 1)
         self.counted = [0.0] * (positions + 1)
 
-    def see(self, i: int, hit: bool) -> None:
+    def see(self, i: int, hit: float) -> None:
         n = self.counted[i]
         if n < WINDOW:
             self.counted[i] = n = n + 1
@@ -140,63 +165,183 @@ class Rates:
             self.counted[i] *= 1 - 1 / WINDOW
 
 
+class Choice(NamedTuple):
+    """A draft size with the tokens and seconds of a step that may draft so much; ``value`` is what
+    the choice is by: tokens, less what the time is worth."""
+
+    size: int
+    value: float
+    tokens: float
+    seconds: float
+
+
 class Source:
-    """What is known of one drafter: its rates, its cost, how long it was left out."""
+    """What is known of one drafter: its cost, how long it was left out, what probes may cost."""
 
-    __slots__ = (
-        "accepted",
-        "asked",
-        "cost",
-        "credit",
-        "drafted",
-        "idle",
-        "lengths",
-        "missed",
-        "wake",
-    )
+    __slots__ = ("asked", "cost", "credit", "idle", "missed", "sizes", "wake")
 
-    def __init__(self, costs: Sequence[float], wake: float) -> None:
-        bound = len(costs) - 1
-        chosen = set(lengths_up_to(bound))
-        self.lengths = [i in chosen for i in range(bound + 1)]
-        self.accepted = Rates(bound)  # accepted, where those before were and one more was allowed
-        self.accepted.mean[1], self.accepted.counted[1] = PRIOR, TRUST
-        self.drafted = Rates(bound)  # drafted, where those before were and one more was allowed
-        self.cost = CostTable(costs)
-        self.wake = wake
+    def __init__(self, costs: StepCosts, source: int) -> None:
+        self.sizes = costs.sizes(source)
+        self.cost = CostTable(costs.draft[source])
+        self.wake = costs.wake[source]
         self.missed = 0
         self.idle = 0
         self.asked = 0
         self.credit = PROBE_START
 
-    def see(self, drafted: int, accepted: int) -> None:
-        """It was asked for up to ``asked`` tokens."""
+    def skip(self, tokens: int) -> None:
+        """It was not asked in a step that emitted ``tokens``."""
+        self.missed += tokens
+        self.idle += 1
+
+    def see(self, drafted: int, accepted: Sequence[int]) -> None:
+        """It was asked for up to ``asked`` and drafted so many, of which those of the ranks in
+        ``accepted`` were (of a chain the first is 0, and so on)."""
+        raise NotImplementedError
+
+    def best(
+        self, rate: float, verify: CostTable, rest: float, tokens: float, seconds: float
+    ) -> Choice:
+        """The best size of at least 1. ``tokens`` and ``seconds``: of a step in which it drafts
+        nothing; ``rest``: all but drafting and verification."""
+        raise NotImplementedError
+
+    def attempted(self, drafted: int) -> int:
+        """How many it has worked on."""
+        raise NotImplementedError
+
+
+class Chain(Source):
+    __slots__ = ("accepted", "allowed", "drafted")
+
+    def __init__(self, costs: StepCosts, source: int) -> None:
+        super().__init__(costs, source)
+        bound = self.sizes[-1]
+        self.allowed = [i in self.sizes for i in range(bound + 1)]
+        self.accepted = Rates(bound)  # accepted, where those before were and one more was allowed
+        self.accepted.mean[1], self.accepted.counted[1] = PRIOR, TRUST
+        self.drafted = Rates(bound)  # drafted, where those before were and one more was allowed
+
+    def see(self, drafted: int, accepted: Sequence[int]) -> None:
+        asked, right = self.asked, len(accepted)
         for i in range(1, drafted + 1):
-            self.drafted.see(i, True)
-        if drafted < self.asked:
-            self.drafted.see(drafted + 1, False)
+            self.drafted.see(i, 1)
+        if drafted < asked:
+            self.drafted.see(drafted + 1, 0)
         if not drafted:
             self.idle += 1
             return
         if self.idle:
             self.accepted.fade(self.idle)
             self.idle = 0
-        for i in range(1, accepted + 1):
-            self.accepted.see(i, True)
-        if accepted < self.asked:
-            self.accepted.see(accepted + 1, False)
-        self.accepted.forget(self.asked + 1)
+        for i in range(1, right + 1):
+            self.accepted.see(i, 1)
+        if right < asked:
+            self.accepted.see(right + 1, 0)
+        self.accepted.forget(asked + 1)
 
     def attempted(self, drafted: int) -> int:
         """A drafter that stops early has worked on one token more than it drafted."""
         return min(drafted + 1, self.asked)
 
+    def best(
+        self, rate: float, verify: CostTable, rest: float, tokens: float, seconds: float
+    ) -> Choice:
+        passed, level = verify.seconds, verify.level
+        cost, cost_level = self.cost.seconds, self.cost.level
+        hit, hits = self.accepted.mean, self.accepted.counted
+        got, gots = self.drafted.mean, self.drafted.counted
+        wake = rate * self.wake * self.missed
+        accepted = drafted = 1.0  # estimates of the rates at a position
+        reached = emitted = 1.0  # where it drafts at all
+        length = 1.0  # how often it drafts at least so many, where it is asked for more
+        passes = extra = 0.0
+        best, found = float("-inf"), (1, tokens, seconds)
+        for i in range(1, len(self.allowed)):
+            if i == 1:
+                accepted = hit[1]
+            else:
+                accepted = (hits[i] * hit[i] + TRUST * accepted) / (hits[i] + TRUST)
+            drafted = (gots[i] * got[i] + TRUST * drafted) / (gots[i] + TRUST)
+            extra += length * (cost[i] - cost[i - 1])
+            length *= drafted
+            passes += length * (passed[i] - passed[i - 1])
+            reached *= accepted
+            emitted += reached
+            if i == 1:
+                ever = drafted
+                drafted = 1.0  # whether it drafts at all says little of how far
+            if self.allowed[i]:
+                e = (1 - ever) * tokens + ever * emitted
+                t = (1 - ever) * seconds + ever * (passed[0] * level + rest)
+                t += passes * level + extra * cost_level
+                value = e - rate * t - wake
+                if value > best:
+                    best, found = value, (i, e, t)
+        return Choice(found[0], best, found[1], found[2])
+
+
+class Tree(Source):
+    """Nodes by rank, the likeliest 0. Its drafts nearly always fill their budget, so that only what
+    was accepted has to be learnt: how many nodes a step on each rung of the ladder."""
+
+    __slots__ = ("accepted", "priors")
+
+    def __init__(self, costs: StepCosts, source: int) -> None:
+        super().__init__(costs, source)
+        self.accepted = Rates(len(self.sizes))
+        self.accepted.mean[1], self.accepted.counted[1] = PRIOR, TRUST
+        # what a rung's nodes are expected to give, for each token that those of the rung below give
+        below = [0, *self.sizes]
+        width = [high - low for low, high in zip(below, self.sizes, strict=False)]
+        middle = [(low + 1 + high) / 2 for low, high in zip(below, self.sizes, strict=False)]
+        self.priors = [PRIOR] + [
+            width[k] / width[k - 1] * middle[k - 1] / middle[k] for k in range(1, len(width))
+        ]
+
+    def see(self, drafted: int, accepted: Sequence[int]) -> None:
+        if not drafted:
+            self.idle += 1
+            return
+        if self.idle:
+            self.accepted.fade(self.idle)
+            self.idle = 0
+        verified = bisect_right(self.sizes, self.asked)
+        found = [0] * (len(self.sizes) + 1)
+        for rank in accepted:
+            found[bisect_right(self.sizes, rank)] += 1
+        for k in range(verified):
+            self.accepted.see(k + 1, found[k])
+        self.accepted.forget(verified + 1)
+
+    def attempted(self, drafted: int) -> int:
+        return self.asked
+
+    def best(
+        self, rate: float, verify: CostTable, rest: float, tokens: float, seconds: float
+    ) -> Choice:
+        hit, hits = self.accepted.mean, self.accepted.counted
+        passed, level = verify.seconds, verify.level
+        cost, cost_level = self.cost.seconds, self.cost.level
+        wake = rate * self.wake * self.missed
+        emitted, gain = 1.0, 1.0
+        best, found = float("-inf"), (1, tokens, seconds)
+        for k, n in enumerate(self.sizes):
+            gain *= self.priors[k]
+            gain = (hits[k + 1] * hit[k + 1] + TRUST * gain) / (hits[k + 1] + TRUST)
+            emitted += gain
+            t = passed[n] * level + rest + cost[n] * cost_level
+            value = emitted - rate * t - wake
+            if value > best:
+                best, found = value, (n, emitted, t)
+        return Choice(found[0], best, found[1], found[2])
+
 
 class Adaptive:
     """One run after another: ``begin``, then per step ``limit`` before and ``observe`` after it.
 
-    ``limits`` is written before each draft: the most tokens of each source (for one source, the
-    limit itself).
+    ``limits`` is written before each draft: the most tokens of each source (for one chain, the
+    limit itself), of a tree the nodes.
     """
 
     def __init__(self, costs: StepCosts, limits: list[int] | None = None) -> None:
@@ -210,20 +355,26 @@ class Adaptive:
         costs = self.costs
         self._verify.reset()
         self._rest = costs.rest
-        self._sources = [Source(d, w) for d, w in zip(costs.draft, costs.wake, strict=True)]
+        last = len(costs.draft) - 1
+        self._sources: list[Source] = [
+            (Tree if costs.tree and i == last else Chain)(costs, i) for i in range(last + 1)
+        ]
         self._rate = 1 / (self._verify.of(0) + self._rest)
         self._probing: Source | None = None
         self._undrafted = RETHINK
 
     def limit(self, most: int) -> int:
-        """The most tokens to draft in the step that comes, of ``most`` that may be; 0: none, and
-        the drafter is not asked."""
+        """How far the draft of the step that comes may reach, of ``most`` tokens that may be; 0:
+        not at all, and the drafter is not asked."""
         if self._undrafted >= RETHINK:
             self._choose()
             self._undrafted = 0
+        farthest = 0
         for source, n in zip(self._sources, self.limits, strict=True):
-            source.asked = n if n < most else most
-        return min(max(self.limits), most)
+            reach = most if isinstance(source, Tree) and n else min(n, most)
+            source.asked = n if isinstance(source, Tree) else reach
+            farthest = max(farthest, reach)
+        return farthest
 
     def _choose(self) -> None:
         rate = self._rate
@@ -232,67 +383,29 @@ class Adaptive:
         # what is gained behind a source counts wherever that source drafts nothing
         for i in range(len(self._sources) - 1, -1, -1):
             source = self._sources[i]
-            n, best, best_tokens, best_seconds = self._best(source, tokens, seconds)
-            loss = tokens - rate * seconds - best
+            best = source.best(rate, self._verify, self._rest, tokens, seconds)
+            loss = tokens - rate * seconds - best.value
+            self.limits[i] = best.size
             if loss < 0:
-                tokens, seconds = best_tokens, best_seconds
+                tokens, seconds = best.tokens, best.seconds
             elif loss <= source.credit and self._probing is None:
                 self._probing = source
             else:
-                n = 0
-            self.limits[i] = n
+                self.limits[i] = 0
         self._rate = tokens / seconds
 
-    def _best(
-        self, source: Source, tokens: float, seconds: float
-    ) -> tuple[int, float, float, float]:
-        """The best length of at least 1 for ``source``, with its value in tokens, its E and its T;
-        ``tokens`` and ``seconds`` are those of a step in which it drafts nothing."""
-        rate, verify, level = self._rate, self._verify.seconds, self._verify.level
-        cost, cost_level = source.cost.seconds, source.cost.level
-        hit, hits = source.accepted.mean, source.accepted.counted
-        got, gots = source.drafted.mean, source.drafted.counted
-        wake = rate * source.wake * source.missed
-        accepted = drafted = 1.0  # estimates of the rates at a position
-        reached = emitted = 1.0  # where it drafts at all
-        length = 1.0  # how often it drafts at least so many, where it is asked for more
-        passes = extra = 0.0
-        best, found = float("-inf"), (1, tokens, seconds)
-        for i in range(1, len(cost)):
-            if i == 1:
-                accepted = hit[1]
-            else:
-                accepted = (hits[i] * hit[i] + TRUST * accepted) / (hits[i] + TRUST)
-            drafted = (gots[i] * got[i] + TRUST * drafted) / (gots[i] + TRUST)
-            extra += length * (cost[i] - cost[i - 1])
-            length *= drafted
-            passes += length * (verify[i] - verify[i - 1])
-            reached *= accepted
-            emitted += reached
-            if i == 1:
-                ever = drafted
-                drafted = 1.0  # whether it drafts at all says little of how far
-            if source.lengths[i]:
-                e = (1 - ever) * tokens + ever * emitted
-                t = (1 - ever) * seconds + ever * (verify[0] * level + self._rest)
-                t += passes * level + extra * cost_level
-                value = e - rate * t - wake
-                if value > best:
-                    best, found = value, (i, e, t)
-        return found[0], best, found[1], found[2]
-
-    def observe(self, step: Step) -> None:
-        """Learn from the step that ``limit`` was asked for."""
+    def observe(self, step: Step, accepted: Sequence[int]) -> None:
+        """Learn from the step that ``limit`` was asked for, and from the ranks of the drafted nodes
+        that were accepted in it."""
         drafted, tokens = step.nodes, step.tokens
         rest = step.t_step - step.t_verify - step.t_accept
         asked: Source | None = None
         for i, source in enumerate(self._sources):
             if not source.asked or (drafted and i > step.source):
-                source.missed += tokens
-                source.idle += 1
+                source.skip(tokens)
                 continue
             asked = source
-            source.see(drafted if i == step.source else 0, step.accepted)
+            source.see(drafted if i == step.source else 0, accepted)
         expected = self._verify.of(drafted) + self._rest
         self._verify.see(drafted, step.t_verify)
         if asked is None:

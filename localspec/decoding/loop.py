@@ -69,7 +69,8 @@ class Lengths(Protocol):
     def limit(self, most: int) -> int:
         """The most tokens to draft in the step that comes; under 1 the drafter is not asked."""
 
-    def observe(self, step: Step) -> None: ...
+    def observe(self, step: Step, accepted: Sequence[int]) -> None:
+        """After the step; ``accepted``: the ranks of the drafted nodes that were accepted."""
 
 
 _EMPTY = Draft(0)
@@ -336,7 +337,7 @@ class Session:
                 )
             )
             if lengths is not None:
-                lengths.observe(steps[-1])
+                lengths.observe(steps[-1], draft.ranks_of(rows_kept))
             if request.record:
                 record.drafts.append(tuple(draft.tokens[: draft.n].tolist()))
                 tree = () if draft.chain else draft.parents[: draft.n].tolist()

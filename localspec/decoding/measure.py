@@ -1,4 +1,4 @@
-"""What the steps of a session cost, measured once before its first run, for adaptive lengths.
+"""What the steps of a session cost, measured once before its first run, for adaptive drafts.
 
 The target's pass is timed by size, on memory that is empty but for the batch. All else (drafting,
 rollback, the loop itself) is taken from the steps of a short generation whose draft lengths are
@@ -7,14 +7,14 @@ dictated. On the demo model this takes about 0.7 s; runs correct what they find 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from localspec.decoding.adaptive import Adaptive, StepCosts, lengths_up_to
+import numpy as np
+
+from localspec.decoding.adaptive import Adaptive, StepCosts, budgets_up_to, lengths_up_to
 from localspec.decoding.loop import Listener, Request, Session
-from localspec.drafters.base import Draft
-from localspec.drafters.mixed import MixedDrafter
-from localspec.errors import DrafterError
+from localspec.drafters.base import Draft, Limited
 from localspec.records import SamplerSettings, Step
 
 SECONDS, ROUNDS = 0.4, 2
@@ -22,60 +22,64 @@ SECONDS, ROUNDS = 0.4, 2
 SHORT = 4
 """Drafts up to here are timed in every round, longer ones in every third: the choice lies mostly
 among the short, and the long take most of the time."""
+WORTH = 8.0
+"""Trees are measured, and chosen, up to where a pass over one takes as long as so many plain ones:
+none is accepted that deep on average, and on a CPU the time that the larger ones take is long."""
 PROMPT, CYCLE = 32, 5
 """The dictated generation goes on from so many tokens, a repetition of a few: there an n-gram
 drafter finds a match, and a drafter that stops where it is unsure drafts on."""
 
 
 def adaptive_lengths(session: Session) -> Adaptive:
-    """``--n-max auto`` for a session that has been warmed up."""
+    """``--n-max auto`` or ``--tree auto`` for a session that has been warmed up."""
     drafter = session.drafter
-    if isinstance(drafter, MixedDrafter):
-        limits = drafter.limits
-    else:
-        limits = [drafter.needs.outputs - 1]
+    limits = drafter.limits if isinstance(drafter, Limited) else [drafter.needs.outputs - 1]
     return Adaptive(measure(session, limits), limits)
 
 
 def measure(session: Session, limits: list[int]) -> StepCosts:
-    """``limits`` holds the longest draft of each source of the session's drafter, and is where the
-    drafter reads what it may draft, if it has several. The session must have been warmed up; it is
-    cleared. Raises DrafterError for draft trees."""
-    if session.drafter.needs.sequences > 1:
-        raise DrafterError(
-            "The automatic draft length is for chains, not for draft trees.",
-            "Give --n-max a number, or leave the tree out.",
-        )
+    """``limits`` holds the most that each source of the session's drafter drafts, and is where the
+    drafter reads what it may draft, if it does. The session must have been warmed up; it is
+    cleared."""
     session.clear()
-    bounds = limits.copy()
-    verify = _verify_costs(session, max(bounds))
-    rehearsal = _rehearse(session, limits)
-    limits[:] = bounds
+    bounds, tree = limits.copy(), session.drafter.needs.sequences > 1
+    verify = _verify_costs(session, bounds)
+    if tree:
+        bounds[-1] = min(bounds[-1], len(verify) - 1)
+    rehearsal = _rehearse(session, limits, bounds)
     rest = min(rehearsal.plain, default=verify[0] / 100)
     draft = [_added(seen, n, rest) for seen, n in zip(rehearsal.seen, bounds, strict=True)]
     # the prompt was taken in by all sources together; only the last can have a memory of its own
     wake = [0.0] * (len(bounds) - 1) + [rehearsal.wake]
-    return StepCosts(tuple(verify), rest, tuple(map(tuple, draft)), tuple(wake))
+    return StepCosts(tuple(verify), rest, tuple(map(tuple, draft)), tuple(wake), tree)
 
 
-def _verify_costs(session: Session, bound: int) -> list[float]:
-    """Seconds of a target pass by drafted tokens: the fastest of several rounds, up and down."""
-    target, draft = session.target, Draft(bound)
-    every = [0, *lengths_up_to(bound)]
-    short = [n for n in every if n <= SHORT]
-    best = dict.fromkeys(every, float("inf"))
+def _verify_costs(session: Session, bounds: Sequence[int]) -> list[float]:
+    """Seconds of a target pass by drafted tokens: the fastest of several rounds, up and down. Ends
+    early where larger trees are not worth it."""
+    target, draft = session.target, Draft(max(bounds))
+    every = {0, *lengths_up_to(max(bounds))}
+    if session.drafter.needs.sequences > 1:
+        every = {0, *budgets_up_to(bounds[-1])}.union(*map(lengths_up_to, bounds[:-1]))
+        draft.chain = False
+        draft.parents[1:] = np.arange(max(bounds) - 1) // 2
+    best, reach = dict.fromkeys(sorted(every), float("inf")), max(bounds)
     began, done = perf_counter(), 0
     while done < ROUNDS or perf_counter() - began < SECONDS:
-        sizes = short if done % 3 else every
-        for n in sizes if done % 2 else reversed(sizes):
+        sizes = [n for n in best if n <= SHORT or not done % 3]
+        for n in sizes if done % 2 == 0 else reversed(sizes):
             draft.n = n
             start = perf_counter()
             target.verify(0, draft, 0)
             best[n] = min(best[n], perf_counter() - start)
             target.context.clear()
+            if not draft.chain and n > max([1, *bounds[:-1]]) and best[n] > WORTH * best[0]:
+                best = {size: seconds for size, seconds in best.items() if size < n}
+                reach = max(*best, *bounds[:-1])
+                break
         done += 1
     session.clear()
-    return _between(best, bound)
+    return _between(best, reach)
 
 
 def _between(known: Mapping[int, float], bound: int) -> list[float]:
@@ -96,15 +100,17 @@ class _Rehearsal:
     """Dictates how far which source drafts, step by step, and keeps what the steps took, less
     verification and acceptance; at the end of its plan it ends the generation as a person would."""
 
-    def __init__(self, limits: list[int], stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limits: list[int],
+        plan: Sequence[tuple[int, int]],
+        tree: bool,
+        stop: Callable[[], None],
+    ) -> None:
         self.plain: list[float] = []
         self.seen: list[dict[int, float]] = [{} for _ in limits]
         self.wake = 0.0
-        self.plan = [
-            (source, n)
-            for source, bound in enumerate(limits)
-            for n in (0, (bound + 1) // 2, 1, bound, 0, 1, (bound + 1) // 2, 0)
-        ]
+        self.plan, self._tree = plan, tree
         self._limits, self._stop = limits, stop
         self._step = -1
 
@@ -115,34 +121,48 @@ class _Rehearsal:
         self._step += 1
         source, n = self.plan[self._step]
         self._limits[:] = [0] * len(self._limits)
-        self._limits[source] = min(n, most)
-        return min(n, most)
+        tree = self._draws_tree(source)
+        self._limits[source] = n if tree else min(n, most)
+        return most if tree and n else min(n, most)
 
-    def observe(self, step: Step) -> None:
+    def _draws_tree(self, source: int) -> bool:
+        return self._tree and source == len(self._limits) - 1
+
+    def observe(self, step: Step, accepted: Sequence[int]) -> None:
         source, _ = self.plan[self._step]
         n, seen = self._limits[source], self.seen[source]
         seconds = step.t_step - step.t_verify - step.t_accept
         if n < 1:
             self.plain.append(seconds)
         else:
-            attempted = min(step.nodes + 1, n)
+            attempted = n if self._draws_tree(source) else min(step.nodes + 1, n)
             seen[attempted] = min(seconds, seen.get(attempted, seconds))
         if self._step == len(self.plan) - 1:
             self._stop()
 
 
-def _rehearse(session: Session, limits: list[int]) -> _Rehearsal:
-    n_ctx, size = session.target.context.n_ctx, session.model.vocab.size
+def _rehearse(session: Session, limits: list[int], bounds: Sequence[int]) -> _Rehearsal:
+    """``bounds``: the most that each source is to draft; ``limits`` are as they were afterwards."""
+    n_ctx, size = session.target.n_ctx, session.model.vocab.size
     prompt = [size // 2 + i % min(CYCLE, size // 2) for i in range(min(PROMPT, n_ctx // 2))]
-    rehearsal = _Rehearsal(limits, session.abort.set)
-    enough = 2 + sum(n + 1 for _, n in rehearsal.plan)
+    tree = session.drafter.needs.sequences > 1
+    plan = []
+    for source, bound in enumerate(bounds):
+        sizes = [(bound + 1) // 2, 1, bound, 0, 1, (bound + 1) // 2]
+        if tree and source == len(bounds) - 1:  # how deep it works is no straight line
+            every_other = budgets_up_to(bound)[::-2]
+            sizes = [*every_other, 0, *reversed(every_other)]
+        plan += [(source, n) for n in (0, *sizes, 0)]
+    rehearsal = _Rehearsal(limits, plan, tree, session.abort.set)
+    most = limits.copy()
+    enough = 2 + sum(n + 1 for _, n in plan)
     before, session.lengths = session.lengths, rehearsal
     try:
         generation = session.generate(
             Request(prompt, SamplerSettings(), enough, ignore_eos=True), Listener()
         )
     finally:
-        session.lengths = before
+        session.lengths, limits[:] = before, most
         session.abort.clear()
         session.clear()
     rehearsal.wake = generation.times.drafter_prefill / len(prompt)

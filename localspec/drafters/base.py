@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +70,16 @@ class Draft:
     ``tokens[i]`` (int32) with ``parents[i]`` (-1: the last committed token; a parent comes before
     its children). ``n`` nodes are filled. A chain has ``parents[i] == i - 1`` and may carry ``q``:
     for each node the distribution its token was really drawn from. ``q`` None: deterministic.
-    ``source`` says who drafted it, where several may (``DrafterSettings.sources``).
+    ``source`` says who drafted it, where several may (``DrafterSettings.sources``). ``ranks[i]``:
+    with a budget of so many nodes or fewer, node i would not have been drafted; of a chain it is i.
     """
 
-    __slots__ = ("chain", "n", "parents", "q", "source", "tokens")
+    __slots__ = ("chain", "n", "parents", "q", "ranks", "source", "tokens")
 
     def __init__(self, capacity: int) -> None:
         self.tokens = np.zeros(capacity, np.int32)
         self.parents = np.arange(-1, capacity - 1, dtype=np.int32)
+        self.ranks = np.arange(capacity, dtype=np.int32)
         self.n = 0
         self.chain = True
         self.source = 0
@@ -93,6 +95,12 @@ class Draft:
                 return i
         return -1
 
+    def ranks_of(self, rows: Sequence[int]) -> Sequence[int]:
+        """The ranks of the nodes behind the kept ``rows`` of its verification (row 0: the root)."""
+        if self.chain:
+            return range(len(rows) - 1)
+        return [int(self.ranks[row - 1]) for row in rows[1:]]
+
     def depth(self) -> int:
         """The longest path, in tokens."""
         if self.chain:
@@ -102,6 +110,17 @@ class Draft:
             parent = self.parents[i]
             depths[i] = 1 + (depths[parent] if parent >= 0 else 0)
         return max(depths, default=0)
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A drafter that may be told to draft less than it could, step by step (adaptive drafts).
+
+    ``limits``: the most that each of its sources may draft in the next step: tokens of a chain,
+    nodes of a tree, 0 to leave the source out.
+    """
+
+    limits: list[int]
 
 
 class Drafter(Protocol):

@@ -154,7 +154,8 @@ class DFlashDrafter:
         target_vocab: int,
     ) -> None:
         self.context, self.needs, self.block = context, needs, block
-        self.n_max, self.p_min, self.tree = n_max, p_min, tree
+        self.n_max, self.p_min, self.tree = n_max, p_min, bool(tree)
+        self.limits = [tree or n_max]
         context.causal(block.causal)
         context.tap_hidden(outputs_only=not block.top_k)
         # ids beyond the target's vocabulary (sizes may differ by 128) are never drafted, and one
@@ -215,7 +216,7 @@ class DFlashDrafter:
             self._walk(context.hidden_rows(size)[block.first : rows])
         elif self.tree:
             logits = context.rows(rows)[block.first :, : self._width]
-            marginal_tree(draft, logits, nodes=self.tree, leaves=self.needs.sequences)
+            marginal_tree(draft, logits, nodes=self.limits[0], leaves=self.needs.sequences)
         else:
             self._read(tokens, rows)
         return draft

@@ -192,7 +192,7 @@ class Eagle3Drafter:
 
 
 class Eagle3Tree(Eagle3Drafter):
-    """EAGLE-3 that proposes trees of at most ``needs.outputs - 1`` nodes; ``p_min`` has no part in
+    """EAGLE-3 that proposes trees of at most ``limits[0]`` nodes; ``p_min`` has no part in
     it. Its context has ``Branches.SEQUENCES`` sequences and room for ``FRONTIER`` branches.
     """
 
@@ -210,7 +210,8 @@ class Eagle3Tree(Eagle3Drafter):
         super().__init__(
             model, context, features, needs, n_max=n_max, p_min=p_min, target_vocab=target_vocab
         )
-        self._draft = Draft(needs.outputs - 1)
+        self.limits = [needs.outputs - 1]
+        self._draft = Draft(self.limits[0])
         self._branches = Branches(context)
         self._inputs = self._branches.batch.attach_features(model.n_embd, tokens=True)
         self._states: dict[int, Rows] = {}  # the decoder's state where a node was expanded
@@ -230,7 +231,7 @@ class Eagle3Tree(Eagle3Drafter):
                 context.rows(due)[due - 1, : self._width],
                 self._expand,
                 depth=depth,
-                nodes=self.needs.outputs - 1,
+                nodes=self.limits[0],
                 leaves=self.needs.sequences,
                 ends=self._eog,
             )

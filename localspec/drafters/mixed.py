@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from localspec.drafters.base import Draft, Drafter, Sampling
+from localspec.drafters.base import Draft, Drafter, Limited, Sampling
 
 
 class MixedDrafter:
     """Owns both drafters. Both follow every step, whoever drafted it: the target's hidden states
     are there only once, and a draft model decodes what it missed when it is next asked.
 
-    ``limits``: the most tokens that each may draft a step, 0 to leave it out. Adaptive lengths
-    write them before each ``draft``.
+    ``limits``: the most that each may draft a step (base.Limited).
     """
 
     def __init__(self, first: Drafter, behind: Drafter) -> None:
@@ -46,7 +45,11 @@ class MixedDrafter:
 
     def draft(self, tokens: list[int], limit: int) -> Draft:
         for source, drafter in enumerate(self._drafters):
-            most = min(limit, self.limits[source])
+            most = self.limits[source]
+            if drafter.needs.sequences > 1:  # nodes, and ``limit`` is their depth
+                assert isinstance(drafter, Limited)
+                drafter.limits[0], most = most, limit if most else 0
+            most = min(limit, most)
             if most < 1:
                 continue
             draft = drafter.draft(tokens, most)

@@ -62,13 +62,15 @@ def fill(draft: Draft, found: Candidates, *, nodes: int, leaves: int) -> None:
     """The best ``nodes`` candidates with at most ``leaves`` leaves, into ``draft``.
 
     Depth first, the likelier child first: parents come before children, and the likeliest path
-    becomes sequence 0, which the target keeps without a copy.
+    becomes sequence 0, which the target keeps without a copy. A node's rank says how many were
+    taken before it: the best tree of fewer nodes has just the lower ranks.
     """
     order = sorted(range(len(found.tokens)), key=lambda i: (-found.scores[i], i))
     children: dict[int, list[int]] = {-1: []}
-    taken = n_leaves = 0
+    ranks: dict[int, int] = {}
+    n_leaves = 0
     for i in order:
-        if taken == nodes:
+        if len(ranks) == nodes:
             break
         siblings = children.get(found.parents[i])
         if siblings is None:  # its parent was left out
@@ -79,13 +81,13 @@ def fill(draft: Draft, found: Candidates, *, nodes: int, leaves: int) -> None:
         n_leaves += opens_leaf
         siblings.append(i)
         children[i] = []
-        taken += 1
+        ranks[i] = len(ranks)
     draft.n, draft.chain, draft.q = 0, False, None
     stack = [(i, -1) for i in reversed(children[-1])]
     while stack:
         i, parent = stack.pop()
         at = draft.n
-        draft.tokens[at], draft.parents[at] = found.tokens[i], parent
+        draft.tokens[at], draft.parents[at], draft.ranks[at] = found.tokens[i], parent, ranks[i]
         draft.n += 1
         stack += [(child, at) for child in reversed(children[i])]
 
@@ -141,7 +143,8 @@ def grow(
         bound = (
             sorted(found.scores, reverse=True)[nodes - 1] if len(found.scores) >= nodes else -np.inf
         )
-        frontier = [i for i in level if found.scores[i] >= bound and found.tokens[i] not in ends]
+        # what follows a node is less likely than it: after the last of the best nothing can be
+        frontier = [i for i in level if found.scores[i] > bound and found.tokens[i] not in ends]
         frontier = sorted(frontier, key=lambda i: -found.scores[i])[:FRONTIER]
         if not frontier:
             break
@@ -216,7 +219,7 @@ class DraftModelTree(DraftModelDrafter):
         super().__init__(
             model, context, n_max=n_max, p_min=0.0, sampled=False, target_vocab=target_vocab
         )
-        self.nodes = nodes
+        self.limits = [nodes]
         self.needs = tree_needs(self.needs, nodes)
         self._draft = Draft(nodes)
         self._branches = Branches(context)
@@ -236,7 +239,7 @@ class DraftModelTree(DraftModelDrafter):
                 row,
                 self._expand,
                 depth=depth,
-                nodes=self.nodes,
+                nodes=self.limits[0],
                 leaves=self.needs.sequences,
                 ends=self._eog,
             )

@@ -74,6 +74,13 @@ def test_trees_come_beside_the_chains_of_the_drafters_that_propose_them(draft):
         ("ngram", 5, 0),
     ]
     assert len({c.session for c in found}) == len(found)
+    adaptive = make_candidates([draft], n_max=("auto", 3), trees=(8, "auto"))
+    assert [(c.session, c.drafter.auto) for c in adaptive[1:]] == [
+        ("small n=auto", True),
+        ("small n=3", False),
+        ("small tree=8 n=3", False),
+        ("small tree=auto n=3", True),
+    ]
     with pytest.raises(UsageError, match="None of these drafters proposes trees"):
         make_candidates([NGRAM], trees=(8,))
 

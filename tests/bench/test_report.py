@@ -367,6 +367,23 @@ def test_automatic_lengths_are_named_and_what_was_chosen_is_said(made, prompts):
     json.loads(report.to_json(result))
 
 
+def test_automatic_trees_are_named_and_their_sizes_said(made, prompts):
+    auto = made.candidate("small", 8, auto=True, tree=63)
+    counts = replace(DRAFTED, steps=20, steps_with_draft=15, nodes=90)
+    rows = [
+        made.row(who, p, made.generation(counts=None if who.is_baseline else counts))
+        for p in prompts
+        for who in (made.candidate(), auto)
+    ]
+    result = make(made, rows, [made.candidate(), auto], prompts)
+    shown = result["candidates"][1]
+    assert (shown["tree"], shown["tree_bound"]) == ("auto", 63)
+    assert (shown["n_max"], shown["n_max_bound"]) == (8, None)
+    text = " ".join(table.notes(result))
+    assert "the tree's size was chosen for each step, up to 63 nodes: 6.0 on average in 75%" in text
+    assert "the draft length was chosen" not in text
+
+
 def test_who_drafted_is_said_where_several_did(made, prompts):
     steps = tuple(
         Step(3, 2, 2, 2, 1, 0.0, 0.1, 0.0, 0.0, 0.1, source=i % 4 == 0) for i in range(20)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from localspec.catalog import DrafterSpec, Target, resolve_drafters
+from localspec.catalog import AUTO_NODES, DrafterSpec, Target, resolve_drafters
 from localspec.chat import command, session
 from localspec.chat.command import Repl, Screen, clean, statistics_line
 from localspec.chat.session import ChatSession
@@ -221,6 +221,11 @@ def test_the_draft_length_can_be_left_to_the_machine(talk: Any) -> None:
     said_so = chat.err.getvalue()
     assert "as many as pay, up to 16 a step" in said_so
     assert "n auto" in said_so
+    tree = talk()
+    assert tree("/n 3", "/stats", tree="auto") == 0
+    said_so = tree.err.getvalue()
+    assert f"as many as pay, up to {AUTO_NODES} nodes a step" in said_so
+    assert "tree auto, n 3" in said_so
 
 
 def test_reset_forgets_the_turns_but_not_the_system_message(talk: Any) -> None:

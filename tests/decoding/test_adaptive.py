@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from localspec.decoding.adaptive import Adaptive, StepCosts, lengths_up_to
+from localspec.decoding.adaptive import Adaptive, StepCosts, budgets_up_to, lengths_up_to
 from localspec.records import Step
 
 STEPS, SEEDS = 400, 4
@@ -116,7 +116,8 @@ def run(
             adaptive.observe(
                 Step(
                     accepted + 1, n, accepted, n, 1, 1e-3 * rest, 1e-3 * verify, 0.0, 0.0, seconds
-                )._replace(source=source)
+                )._replace(source=source),
+                range(accepted),
             )
     return ran
 
@@ -275,7 +276,7 @@ def test_no_more_is_drafted_than_there_is_room_for() -> None:
     for most in (5, 3, 1, 0):
         n = lengths.limit(most)
         assert n <= most
-        lengths.observe(Step(n + 1, n, n, n, 1, 0.0, 0.01, 0.0, 0.0, 0.0101))
+        lengths.observe(Step(n + 1, n, n, n, 1, 0.0, 0.01, 0.0, 0.0, 0.0101), range(n))
 
 
 def test_lengths_that_are_not_measured_are_not_chosen() -> None:
@@ -285,3 +286,105 @@ def test_lengths_that_are_not_measured_are_not_chosen() -> None:
     asked = {limits[0] for limits in run(world, Adaptive(world.costs())).asked}
     assert 15 in asked
     assert asked <= {0, *lengths_up_to(bound)}
+
+
+# ---- draft trees ----------------------------------------------------------------------------
+
+
+@dataclass
+class Forest:
+    """A drafter of trees: ``chance(step, rank)`` that a node is accepted; a pass over n nodes takes
+    ``verify(n)`` ms, drafting them ``draft(n)``."""
+
+    chance: Callable[[int, int], float]
+    verify: Callable[[int], float]
+    draft: Callable[[int], float] = lambda n: 1.0
+    bound: int = 63
+
+    def costs(self) -> StepCosts:
+        sizes = range(self.bound + 1)
+        return StepCosts(
+            tuple(1e-3 * self.verify(n) for n in sizes),
+            1e-3 * REST,
+            ((0.0, *(1e-3 * self.draft(n) for n in sizes[1:])),),
+            (0.0,),
+            tree=True,
+        )
+
+
+def grow(forest: Forest, nodes: Adaptive | int, seed: int = 0, steps: int = STEPS) -> Ran:
+    chance = random.Random(seed)
+    ran = Ran(0, 0.0, [])
+    adaptive = nodes if isinstance(nodes, Adaptive) else None
+    for step in range(steps):
+        luck = [chance.random() for _ in range(forest.bound)]
+        noise = max(0.5, chance.gauss(1, 0.03))
+        if adaptive is not None:
+            n = adaptive.limits[0] if adaptive.limit(10_000) else 0
+        else:
+            n = nodes  # type: ignore[assignment]
+        accepted = [rank for rank in range(n) if luck[rank] < forest.chance(step, rank)]
+        verify = forest.verify(n) * noise
+        rest = (REST + (forest.draft(n) if n else 0.0)) * noise
+        tokens = len(accepted) + 1
+        ran.tokens += tokens
+        ran.ms += verify + rest
+        ran.asked.append((n,))
+        if adaptive is not None:
+            times = (1e-3 * rest, 1e-3 * verify, 0.0, 0.0, 1e-3 * (verify + rest))
+            adaptive.observe(Step(tokens, len(accepted), len(accepted), n, 1, *times), accepted)
+    return ran
+
+
+def growth(forest: Forest, nodes: int | None) -> float:
+    """Tokens a ms with so many nodes a step; None: as many as seem best."""
+    ran = [grow(forest, Adaptive(forest.costs()) if nodes is None else nodes, s) for s in range(4)]
+    return sum(r.tokens for r in ran) / sum(r.ms for r in ran)
+
+
+FOREST_PASS = {
+    "GPU": lambda n: 10 + 0.04 * n,
+    "between": lambda n: 10 + 0.4 * n,
+    "CPU": lambda n: 10 + 5.0 * n,
+    "stairs": lambda n: 10.0 if n < 8 else 25.0 if n < 16 else 60.0,
+}
+
+
+@pytest.mark.parametrize("verify", FOREST_PASS)
+@pytest.mark.parametrize("likeliest", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("decline", [0.8, 1.4])
+def test_a_trees_size_is_as_good_as_the_best_fixed_one(
+    verify: str, likeliest: float, decline: float
+) -> None:
+    """Chances of nodes as they are: falling with the rank's power."""
+    forest = Forest(lambda step, rank: likeliest / (rank + 1) ** decline, FOREST_PASS[verify])
+    best = max(growth(forest, n) for n in (0, *budgets_up_to(forest.bound)))
+    assert growth(forest, None) >= GOOD * best
+
+
+def test_a_tree_follows_the_text_and_forgets_it_with_the_run() -> None:
+    def changing(step: int, rank: int) -> float:
+        return (0.9 if step < STEPS // 2 else 0.1) / (rank + 1)
+
+    forest = Forest(changing, FOREST_PASS["between"])
+    lengths = Adaptive(forest.costs())
+    fresh = grow(forest, lengths)
+    early, late = fresh.asked[50 : STEPS // 2], fresh.asked[-100:]
+    assert sum(n for (n,) in early) / len(early) > 5 > 2 > sum(n for (n,) in late) / len(late)
+    lengths.begin()
+    assert grow(forest, lengths).asked == fresh.asked
+
+
+def test_budgets_are_small_steps_then_large_ones_up_to_the_bound() -> None:
+    assert budgets_up_to(63) == [1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63]
+    assert budgets_up_to(40) == [1, 2, 3, 5, 7, 11, 15, 23, 31, 40]
+    assert [budgets_up_to(n) for n in (1, 2, 3, 4)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+
+
+def test_what_was_measured_can_be_read() -> None:
+    costs = Forest(lambda step, rank: 0.5, lambda n: 10.0 + n, bound=5).costs()
+    assert costs.describe() == {
+        "auto_verify_ms": "0:10 1:11 2:12 3:13 5:15",
+        "auto_draft_ms": "0:0 1:1 2:1 3:1 5:1",
+        "auto_wake_ms": "0",
+    }

@@ -22,6 +22,7 @@ from scripted import ScriptedDrafter
 from tiny_models import tiny_llama
 
 import localspec.decoding.loop as loop_module
+from localspec.decoding.adaptive import Adaptive, StepCosts
 from localspec.decoding.loop import Session
 from localspec.decoding.sampling import Distribution, Sampler
 from localspec.drafters.base import Draft
@@ -76,14 +77,14 @@ def enumerate_target(session: Session) -> dict[tuple[int, int, int], float]:
     return dict(probabilities)
 
 
-def fit(session: Session, expected: dict[tuple[int, int, int], float]) -> float:
-    """The chi-square p-value of DRAWS generations; cells expected under 5 times are joined.
+def fit(session: Session, expected: dict[tuple[int, int, int], float], draws: int = DRAWS) -> float:
+    """The chi-square p-value of ``draws`` generations; cells expected under 5 times are joined.
 
     A misfit that is beyond doubt (p < 1e-12) after a part of the draws ends the drawing.
     """
     seen: Counter[tuple[int, int, int]] = Counter()
     accepted = rejected = bonus = 0
-    for seed in range(DRAWS):
+    for seed in range(draws):
         sampler = replace(SAMPLER, seed=seed)
         generation = run(session, PROMPT, 4, sampler=sampler, record=True)
         seen[generation.tokens[1:4]] += 1
@@ -91,8 +92,8 @@ def fit(session: Session, expected: dict[tuple[int, int, int], float]) -> float:
             accepted += step.accepted
             rejected += step.accepted < step.drafted
             bonus += step.drafted > 0 and step.accepted == step.drafted
-        draws = seed + 1
-        if draws % 2000 == 0 and p_value(seen, expected, draws) < 1e-12:
+        drawn = seed + 1
+        if drawn % 2000 == 0 and p_value(seen, expected, drawn) < 1e-12:
             return 0.0
     assert min(accepted, rejected, bonus) > draws / 10, (accepted, rejected, bonus)
     return p_value(seen, expected, draws)
@@ -159,6 +160,18 @@ def test_the_joint_distribution_of_a_tree_is_the_targets(
 
     session = sessions.make(pair[0], ScriptedDrafter(tree, nodes=6, sequences=4))
     assert fit(session, expected) > LIMIT
+
+
+def test_the_joint_distribution_of_adaptive_drafts_is_the_targets(
+    sessions: Sessions,
+    pair: tuple[Path, Path],
+    expected: dict[tuple[int, int, int], float],
+) -> None:
+    """Drawn drafts whose lengths are chosen by what became of the drafts before them."""
+    session = speculative(sessions, pair, sampled=True, p_min=0.0)
+    costs = StepCosts((1.0, 1.3, 1.6), 0.01, ((0.0, 0.1, 0.2),), (0.0,))
+    session.lengths = Adaptive(costs)
+    assert fit(session, expected, draws=8000) > LIMIT
 
 
 # ---- planted faults: each must be seen ------------------------------------------------------

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tiny_models import tiny_llama
 
 from localspec.decoding.replay import replay
+from localspec.decoding.sampling import Sampler
 from localspec.drafters.base import Draft, common_prefix
 from localspec.drafters.draft_model import DraftModelDrafter
 from localspec.drafters.tree import (
@@ -27,6 +28,7 @@ from localspec.drafters.tree import (
     top_children,
 )
 from localspec.llama import Context, ContextParams
+from localspec.llama.context import Batch
 from localspec.records import SamplerSettings
 
 PROMPT = [0, 5, 6, 7]
@@ -78,6 +80,29 @@ def test_the_marginal_tree_holds_the_likeliest_prefixes(seed: int, depth: int, n
     }
     best = sorted(every, key=lambda path: -every[path])[:nodes]
     assert paths(draft) == set(best)
+
+
+def by_rank(draft: Draft, most: int) -> set[tuple[int, ...]]:
+    """The paths of the nodes of the ``most`` lowest ranks, parents among them."""
+    whole = sorted(draft.ranks[: draft.n].tolist())
+    assert whole == list(range(draft.n))
+    found: dict[int, tuple[int, ...]] = {-1: ()}
+    for i in range(draft.n):
+        if draft.ranks[i] < most:
+            found[i] = (*found[int(draft.parents[i])], int(draft.tokens[i]))
+    return set(found.values()) - {()}
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40))
+@settings(deadline=None, max_examples=40)
+def test_the_lower_ranks_of_a_tree_are_the_tree_of_a_smaller_budget(seed: int, most: int) -> None:
+    """What adaptive trees learn from a tree about all smaller ones."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(0, 2, 12).astype(np.float32) for _ in range(5)]
+    large, small = Draft(40), Draft(40)
+    marginal_tree(large, rows, nodes=40, leaves=256)
+    marginal_tree(small, rows, nodes=most, leaves=256)
+    assert by_rank(large, most) == paths(small)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 6))
@@ -146,6 +171,31 @@ def test_a_draft_models_trees_give_the_baselines_tokens(
     assert fast.tokens == plain.tokens
     assert max(s.nodes for s in fast.steps) == nodes
     assert max(s.drafted for s in fast.steps) <= n_max
+
+
+def test_a_draft_models_tree_of_a_smaller_budget_is_the_best_of_a_larger_ones(
+    sessions: Sessions, pair: tuple[Path, Path]
+) -> None:
+    """Also one node, for which nothing need be decoded beyond the text."""
+    drafter = tree_drafter(sessions, pair[1], nodes=24, n_max=5)
+    drafter.begin(PROMPT, 0, Sampler(SamplerSettings(), len(PROMPT)))
+    large = drafter.draft(list(PROMPT), 5)
+    expected = {most: by_rank(large, most) for most in (1, 2, 5, 12)}
+    decoded = 0
+    decode = drafter.context.decode
+
+    def counted(batch: Batch) -> None:
+        nonlocal decoded
+        decoded += 1
+        decode(batch)
+
+    drafter.context.decode = counted  # type: ignore[method-assign]
+    for most, nodes in expected.items():
+        drafter.begin(PROMPT, 0, Sampler(SamplerSettings(), len(PROMPT)))
+        drafter.limits[0], decoded = most, 0
+        assert paths(drafter.draft(list(PROMPT), 5)) == nodes
+        assert decoded == 1 if most == 1 else decoded > 1
+    drafter.close()
 
 
 def test_a_tree_is_accepted_at_least_as_deep_as_its_top_chain(
