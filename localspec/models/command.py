@@ -14,7 +14,7 @@ from localspec import catalog, discovery
 from localspec.catalog import Catalogue, Choice, Listing, locate
 from localspec.discovery import LocalFile
 from localspec.errors import LocalspecError
-from localspec.fit import Fit, estimate
+from localspec.fit import Fit, Verdict, estimate, gpus_of
 from localspec.gguf_header import GGUFHeader, check_model_file, joined, read_header
 from localspec.machine import Memory
 from localspec.models import output
@@ -135,14 +135,15 @@ def _fits_by_size(size: int, here: Memory) -> str:
     return "~" + rough_verdict(size, here)
 
 
-def rough_verdict(size: int, here: Memory) -> str:
+def rough_verdict(size: int, here: Memory) -> Verdict:
     need = size + size // 10
-    gpu = sum(d.free for d in here.devices if d.kind == "gpu")
-    if gpu and need <= gpu:
+    gpus = gpus_of(here)
+    if gpus and need <= sum(d.free for d in gpus):
         return "GPU"
-    if need <= here.free:
-        return "GPU+CPU" if gpu else "CPU"
-    return "GPU+CPU" if gpu and need <= gpu + here.free else "does not fit"
+    beside = sum(d.free for d in gpus if not d.shares_ram)
+    if need > here.free + beside:
+        return "does not fit"
+    return "GPU+CPU" if beside else "CPU"
 
 
 def _listing_json(line: Listing, here: Memory) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from localspec import machine
+from localspec.engine.client import Engine
+from localspec.errors import LocalspecError
 from localspec.fit import Fit
 from localspec.machine import Memory
 from localspec.units import file_size
@@ -35,8 +37,13 @@ def write_json(answer: object) -> None:
 
 
 def memory() -> Memory:
-    """What models can be put into here; llama.cpp, in the engine, knows the GPUs."""
-    return machine.memory()
+    """What models can be put into here. llama.cpp, in the engine, knows the GPUs; where the engine
+    does not start there are none for it."""
+    try:
+        with Engine() as engine:
+            return machine.memory(engine.devices())
+    except LocalspecError:
+        return machine.memory()
 
 
 def table_of(*columns: str) -> Table:

@@ -11,12 +11,16 @@ from hub_server import HubServer
 from huggingface_hub import constants
 from tiny_models import letter_vocabulary, tiny_llama, tiny_mtp
 
-from localspec import catalog, cli, discovery, resources
+from localspec import catalog, cli, discovery, machine, resources
+from localspec.errors import EngineDied
 from localspec.gguf_header import read_header
 from localspec.hub import client
 from localspec.models import output
+from localspec.models.command import rough_verdict
 from localspec.models.inspection import inspect_file
+from localspec.records import Device
 
+MEMORY = output.memory
 DEMO = resources.asset("demo")
 EAGLE3 = DEMO / "smollm2-135m-eagle3-q4_0.gguf"
 DFLASH = DEMO / "smollm2-135m-dflash-q4_0.gguf"
@@ -31,6 +35,7 @@ def own_file(tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setattr(discovery, "_lm_studio_home", lambda home: tmp_path / "studio")
     monkeypatch.setattr(client, "BACKOFF", client.Backoff(attempts=1))
+    monkeypatch.setattr(output, "memory", lambda: machine.memory())  # no engine for each test
     path = tmp_path / "config" / "models.toml"
     monkeypatch.setattr(catalog, "user_file", lambda: path)
     return path
@@ -118,6 +123,25 @@ def test_a_file_here_tells_its_facts(typed: Typed) -> None:
     assert (found["MTP head"], found["licence"]) == ("none", "apache-2.0")
     assert "fits" not in found
     assert "Fits in memory" in facts(typed("models", "inspect", "demo", "--fit"))["fits"]
+
+
+def test_what_fits_is_said_with_the_engines_gpus_or_without_an_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = Device("CUDA0", "A GPU", "gpu", 8 << 30, 7 << 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(output.Engine, "devices", lambda engine: (gpu,))
+        assert MEMORY().devices == (gpu,)
+
+        def refuse(*_: object, **__: object) -> None:
+            raise EngineDied("exit code 1", [])
+
+        patch.setattr(output.Engine, "__init__", refuse)
+        assert MEMORY().devices == ()
+    assert rough_verdict(6 << 30, output.Memory(64 << 30, 60 << 30, (gpu,))) == "GPU"
+    assert rough_verdict(9 << 30, output.Memory(64 << 30, 60 << 30, (gpu,))) == "GPU+CPU"
+    assert rough_verdict(9 << 30, output.Memory(64 << 30, 60 << 30)) == "CPU"
+    assert rough_verdict(90 << 30, output.Memory(64 << 30, 60 << 30, (gpu,))) == "does not fit"
 
 
 def test_mtp_heads_and_drafters_tell_what_they_are(typed: Typed, models: Path) -> None:
