@@ -60,7 +60,7 @@ def quant_of(path: str) -> str | None:
 
 def without_quant(name: str) -> str:
     """The name of the model behind ``SmolLM2-135M-Instruct Q4_1``."""
-    return _QUANT.sub("", name).strip(" -_.")
+    return _QUANT.sub("", name).strip(" -_.,")
 
 
 def shard_of(path: str) -> tuple[int, int] | None:

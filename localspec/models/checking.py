@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from localspec.catalog import Catalogue
 from localspec.catalogue_file import Source
-from localspec.errors import LocalspecError
+from localspec.errors import HubUnreachable, LocalspecError
 from localspec.hub.files import RemoteRepo, resolve
 from localspec.units import file_size
 
@@ -24,7 +24,10 @@ class Checked:
 
 
 def check_catalogue(catalogue: Catalogue) -> Iterator[Checked]:
-    """Every file of the Hub that the catalogue names; each repository is asked for once."""
+    """Every file of the Hub that the catalogue names; each repository is asked for once.
+
+    Raises ``HubUnreachable`` when nobody answers.
+    """
     known: dict[tuple[str, str | None], RemoteRepo | LocalspecError] = {}
 
     def repo(source: Source) -> RemoteRepo | LocalspecError:
@@ -33,6 +36,8 @@ def check_catalogue(catalogue: Catalogue) -> Iterator[Checked]:
         if key not in known:
             try:
                 known[key] = resolve(*key)
+            except HubUnreachable:
+                raise
             except LocalspecError as error:
                 known[key] = error
         return known[key]

@@ -258,15 +258,7 @@ def _repositories(
         asked.append({"search": reference.repo})
     found: dict[str, ModelInfo] = {}
     for question in asked:
-        listed = client.ask(
-            lambda question=question: list(  # type: ignore[misc]
-                client.api().list_models(
-                    full=True, sort="downloads", limit=_FOUND_LIMIT, **question
-                )
-            ),
-            next(iter(question.values())),
-            client.ONCE,
-        )
+        listed = client.listed(next(iter(question.values())), limit=_FOUND_LIMIT, **question)
         for info in listed:
             found.setdefault(info.id, info)
     return list(found.values())

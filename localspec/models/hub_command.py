@@ -180,15 +180,7 @@ def _use(words: str, best: Candidate) -> str:
 def search(words: Sequence[str], *, as_json: bool = False) -> int:
     """Models with GGUF files on the Hub, by words in their names."""
     text = " ".join(words)
-    found = client.ask(
-        lambda: list(
-            client.api().list_models(
-                search=text, filter="gguf", sort="downloads", limit=_SEARCHED, full=True
-            )
-        ),
-        f"the search for {text!r}",
-        client.ONCE,
-    )
+    found = client.listed(f"the search for {text!r}", limit=_SEARCHED, search=text, filter="gguf")
     rows = [
         {
             "words": f"hf:{m.id}",

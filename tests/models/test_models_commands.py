@@ -374,6 +374,9 @@ def test_searching_the_hub(typed: Typed, hub: HubServer, repository: str) -> Non
     assert "localspec models inspect hf:you/Tiny-Other-GGUF" in out
     typed("models", "search", "nothing", "like", "this", code=2)
     assert "Search for fewer words" in typed.err
+    hub.fail("/api/models", status=429, headers={"Retry-After": "300"})
+    typed("models", "search", "tiny", code=1)
+    assert "limits the number of requests" in typed.err
 
 
 # ---- add and check -------------------------------------------------------------------------------
@@ -444,3 +447,6 @@ source = { repo = "me/Gone", file = "mtp-g.gguf" }
     hub.add("me/Good", {"g-Q4_0.gguf": b"GGU", "g-Q8_0.gguf": b"GGUF"})
     hub.add("me/Gone", {"mtp-g.gguf": b"GGUF"})
     assert "3 of 3 files are as stated." in typed("models", "check")
+    hub.fail("/api/models", status=503, times=9)
+    typed("models", "check", code=1)
+    assert "The Hub has a fault of its own" in typed.err
