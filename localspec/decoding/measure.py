@@ -20,8 +20,8 @@ from localspec.records import SamplerSettings, Step
 SECONDS, ROUNDS = 0.4, 2
 """The target's pass is timed for so long, and at the least in so many rounds."""
 SHORT = 4
-"""Drafts up to here are timed in every round, longer ones in every third: the choice lies mostly
-among the short, and the long take most of the time."""
+"""Drafts up to here are timed in every round, longer ones after the first ``ROUNDS`` in every
+third: the choice lies mostly among the short, and the long take most of the time."""
 WORTH = 8.0
 """Trees are measured, and chosen, up to where a pass over one takes as long as so many plain ones:
 none is accepted that deep on average, and on a CPU the time that the larger ones take is long."""
@@ -66,7 +66,7 @@ def _verify_costs(session: Session, bounds: Sequence[int]) -> list[float]:
     best, reach = dict.fromkeys(sorted(every), float("inf")), max(bounds)
     began, done = perf_counter(), 0
     while done < ROUNDS or perf_counter() - began < SECONDS:
-        sizes = [n for n in best if n <= SHORT or not done % 3]
+        sizes = [n for n in best if n <= SHORT or done < ROUNDS or not done % 3]
         for n in sizes if done % 2 == 0 else reversed(sizes):
             draft.n = n
             start = perf_counter()
@@ -79,6 +79,8 @@ def _verify_costs(session: Session, bounds: Sequence[int]) -> list[float]:
                 break
         done += 1
     session.clear()
+    # a batch is never slower than its tokens one by one: what seems so was disturbed
+    best = {n: min(seconds, (n + 1) * best[0]) for n, seconds in best.items()}
     return _between(best, reach)
 
 

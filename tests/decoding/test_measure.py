@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tiny_models import BOS
 
 import localspec.decoding.loop as loop_module
 import localspec.decoding.measure as measure_module
-from localspec.decoding.adaptive import Adaptive, lengths_up_to
+from localspec.decoding.adaptive import Adaptive, budgets_up_to, lengths_up_to
 from localspec.decoding.loop import Session
 from localspec.decoding.measure import adaptive_lengths
 from localspec.decoding.target import Target
@@ -178,3 +179,65 @@ def test_it_chooses_before_anything_is_drawn_and_is_told_no_token(
         assert lengths.told[2 * i] == ("limit", 60 - tokens - 1)
         assert numbers(lengths.told[2 * i + 1]) and lengths.told[2 * i + 1][1][0] == step  # type: ignore[index]
         tokens += step.tokens
+
+
+def test_a_pass_that_was_disturbed_is_not_believed(
+    sessions: Sessions, tiny_target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No batch is slower than its tokens one by one; where it was once, the fastest time counts."""
+    clock, honest, seen = Clock(), Target.verify, Counter[int]()
+
+    def verify(self: Target, last: int, draft: Draft, position: int) -> Rows:
+        seen[draft.n] += 1
+        once = draft.n == 5 and seen[5] == 1
+        clock.now += 900 if draft.n == 7 or once else 10 + draft.n
+        return honest(self, last, draft, position)
+
+    session = sessions.make(tiny_target, ScriptedDrafter(lambda tokens, limit: [], nodes=8))
+    monkeypatch.setattr(Target, "verify", verify)
+    monkeypatch.setattr(loop_module, "perf_counter", clock)
+    monkeypatch.setattr(measure_module, "perf_counter", clock)
+    assert adaptive_lengths(session).costs.verify == (10, 11, 12, 13, 14, 15, 16, 80, 18)
+
+
+def test_trees_are_measured_up_to_where_they_can_be_worth_it(
+    sessions: Sessions, tiny_target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass over n nodes takes 10 + 10 n seconds: more than 8 plain ones from 11 on. Branches are
+    verified as such, and afterwards the drafter may draft all its nodes again."""
+    clock, honest = Clock(), Target.verify
+    verified: dict[int, Draft] = {}
+
+    def verify(self: Target, last: int, draft: Draft, position: int) -> Rows:
+        clock.now += 10 + 10 * draft.n
+        if not position:
+            verified[draft.n] = draft
+        return honest(self, last, draft, position)
+
+    class Branching(ScriptedDrafter):
+        limits: list[int]
+
+        def draft(self, tokens: list[int], limit: int) -> Draft:
+            clock.now += 5 if self.limits[0] > 1 else 2
+            return super().draft(tokens, limit)
+
+    drafter = Branching(
+        lambda committed, limit: [(4 + i % 8, -1) for i in range(min(drafter.limits[0], 8))],
+        nodes=63,
+        sequences=63,
+    )
+    drafter.limits = [63]
+    session = sessions.make(tiny_target, drafter, n_ctx=512)
+    monkeypatch.setattr(Target, "verify", verify)
+    monkeypatch.setattr(loop_module, "perf_counter", clock)
+    monkeypatch.setattr(measure_module, "perf_counter", clock)
+    lengths = adaptive_lengths(session)
+    assert sorted(verified) == [0, 1, 2, 3, 5, 7, 11]
+    assert not verified[7].chain
+    assert lengths.costs.tree
+    assert lengths.costs.verify == tuple(10 + 10 * n for n in range(8))
+    assert lengths.costs.draft == ((0, 2, *[5] * 6),) or lengths.costs.draft[0][7] == 5
+    assert drafter.limits == [63]
+    session.lengths = lengths
+    generation = run(session, PROMPT, 30, ignore_eos=True, record=True)
+    assert {s.nodes for s in generation.steps} <= {0, *budgets_up_to(7)}
