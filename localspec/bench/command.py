@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 
 from localspec import machine
@@ -18,32 +17,19 @@ from localspec.bench import report as reports
 from localspec.bench import table as tables
 from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, audit
-from localspec.bench.plan import (
-    QUICK_TOKENS,
-    TOKENS,
-    Candidate,
-    Plan,
-    Prepared,
-    context_size,
-    fit_prompts,
-    make_candidates,
-    memory_needed,
-)
+from localspec.bench.plan import Candidate, Plan, make_candidates
+from localspec.bench.prepare import fit_together, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
 from localspec.bench.runner import Measurement, Runner
 from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import Workload, load
 from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
-from localspec.chat.template import ChatTemplate
-from localspec.engine.client import Engine, connect
-from localspec.errors import ContextTooSmall, LocalspecError, UsageError
-from localspec.records import BenchOptions, ContextSettings, ModelInfo, SamplerSettings
+from localspec.engine.client import connect
+from localspec.errors import LocalspecError, UsageError
+from localspec.records import BenchOptions, ModelInfo
 
 PLAIN_WIDTH = 140
 """Columns of a table that goes into a pipe or file, where nobody says how wide it may be."""
-RUNS_OF_ONE = 5
-"""Runs of a single prompt, unless told otherwise: an interval needs several pairs."""
-MEMORY_SHARE = 0.9
 LARGEST_HASHED = 1 << 30
 """Bytes of the largest target whose hash is computed for the result."""
 INTERRUPTED = 130
@@ -75,7 +61,7 @@ def bench(options: BenchOptions) -> int:
         p_min=options.p_min,
         sampled=options.sampled,
         trees=options.trees,
-        temperatures=_temperatures(options),
+        temperatures=temperatures(options),
         quick=options.quick,
     )
     with display(_console(stderr=True), quiet=options.quiet) as show:
@@ -116,9 +102,8 @@ def _measure(
     sessions = None
     try:
         model, build = engine.model, engine.build
-        plan = _plan(options, workloads, target, candidates, engine, show)
-        needed = memory_needed(candidates, model, plan.context)
-        together = needed <= MEMORY_SHARE * psutil.virtual_memory().available
+        plan = make_plan(options, workloads, target, candidates, engine, show.say)
+        needed, together = fit_together(plan, model)
         warnings = machine.warnings(engine.pid, needed if together else None)
         for warning in warnings:
             show.say(f"warning: {warning}")
@@ -157,93 +142,6 @@ def _check(options: BenchOptions) -> None:
         raise UsageError("--temperature cannot be negative.", "Use 0 for greedy decoding.")
     if options.p_min is not None and not 0 <= options.p_min <= 1:
         raise UsageError("--p-min is a probability.", "Give a number from 0 to 1.")
-
-
-def _temperatures(options: BenchOptions) -> tuple[float, ...]:
-    if options.temperatures:
-        return options.temperatures
-    return (options.engine.sampler.get("temperature", 0.0),)
-
-
-def _plan(
-    options: BenchOptions,
-    workloads: Sequence[Workload],
-    target: Target,
-    candidates: tuple[Candidate, ...],
-    engine: Engine,
-    show: Quiet,
-) -> Plan:
-    """Tokenise the prompts with the model's template and fit a context around them."""
-    prompts = _prepare(options, workloads, target, engine, show)
-    n_max = max(c.drafter.n_max for c in candidates)
-    max_tokens = options.max_tokens or (QUICK_TOKENS if options.quick else TOKENS)
-    lengths = [len(p.tokens) for p in prompts]
-    n_ctx = options.engine.ctx or context_size(lengths, max_tokens, n_max)
-    fits, skipped = fit_prompts(prompts, n_ctx, n_max)
-    if not fits:
-        raise ContextTooSmall(
-            f"No prompt fits the context of {n_ctx} tokens: the shortest has {min(lengths)}, and a "
-            f"draft of {n_max} must fit after it.",
-            "Raise --ctx, or leave it out: it is then chosen to fit.",
-        )
-    for s in skipped:
-        show.say(f"{s.prompt.workload}/{s.prompt.id} {s.reason}")
-    sampler = _sampler(options)
-    return Plan(
-        prompts=fits,
-        candidates=candidates,
-        context=ContextSettings(
-            n_ctx=n_ctx,
-            threads=options.engine.threads or machine.default_threads(),
-            kv_type=options.engine.kv_type,
-            draft_kv_type=options.engine.draft_kv_type,
-            flash_attn=options.engine.flash_attn,
-        ),
-        sampler=sampler,
-        max_tokens=max_tokens,
-        runs=options.runs or (RUNS_OF_ONE if len(fits) == 1 else 1),
-        order_seed=sampler.seed,
-        ignore_eos=options.ignore_eos,
-        quick=options.quick,
-        skipped=skipped,
-    )
-
-
-def _prepare(
-    options: BenchOptions,
-    workloads: Sequence[Workload],
-    target: Target,
-    engine: Engine,
-    show: Quiet,
-) -> list[Prepared]:
-    template = ChatTemplate.from_model(engine.model)
-    system = options.system if options.system is not None else target.system
-    thinking = options.engine.thinking
-    prepared = []
-    notices: dict[str, None] = {}
-    for workload in workloads:
-        for prompt in workload.prompts:
-            rendered = template.render(
-                prompt.with_system(system),
-                thinking=target.thinking if thinking is None else thinking,
-            )
-            notices |= dict.fromkeys(rendered.notices)
-            tokens = engine.tokenize(*rendered.segments)
-            prepared.append(Prepared(prompt, tokens, rendered.stop))
-    for notice in notices:
-        show.say(notice)
-    return prepared
-
-
-def _sampler(options: BenchOptions) -> SamplerSettings:
-    """Greedy unless asked otherwise: the makers' recommended sampling is for chat."""
-    whole = {f.name for f in fields(SamplerSettings) if f.type == "int"}
-    given = {
-        name: int(value) if name in whole else value
-        for name, value in options.engine.sampler.items()
-        if name != "temperature"
-    }
-    return replace(SamplerSettings(), **given)  # type: ignore[arg-type]
 
 
 def _audit(measurement: Measurement, sessions: Sessions, show: Quiet) -> Mapping[str, Audit]:

@@ -62,7 +62,9 @@ class Watch:
         self._loads: list[tuple[float, float]] = []
         self._clocks: list[float] = []
 
-    def look(self, *, working: bool = True) -> None:
+    def look(self, *, working: bool = True, at_most_every: float = 0.0) -> None:
+        if time.monotonic() - self._last < at_most_every:
+            return
         sample, now = self._meter.sample(), time.monotonic()
         if sample.other_load is not None:
             self._loads.append((now - self._last, sample.other_load))
@@ -106,7 +108,8 @@ class Starting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run goes on. ``tps`` is of the tokens since the last event, in engine time."""
+    """A run goes on. ``tps`` is of the tokens since the last event, in engine time; ``chunk`` is
+    what came since, None as the run begins."""
 
     slot: Slot
     done: int
@@ -114,6 +117,7 @@ class Running:
     tokens: int
     tps: float | None
     eta: float
+    chunk: Chunk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,9 @@ class Notice:
 
 Event = WarmingUp | Starting | Running | Ran | Notice
 Observer = Callable[[Event], None]
+Enough = Callable[[Sequence[Row]], bool]
+"""Asked before each run of the main phase, with the rows so far: is the rest not needed? It decides
+by the precision that was reached, never by who is ahead; it may also wait."""
 
 
 @dataclass
@@ -155,7 +162,12 @@ class Runner:
         sessions: Sessions,
         tell: Observer,
         meter: Callable[[Iterable[int]], Meter] = LoadMeter,
+        *,
+        enough: Enough = lambda _: False,
+        interval: float = CHUNK_SECONDS,
     ) -> None:
+        self._enough = enough
+        self._interval = interval
         self._plan = plan
         self._sessions = sessions
         self._meter = meter
@@ -331,6 +343,8 @@ class Runner:
                 continue
             if self._out_of_time(slots, done):
                 return
+            if slot.phase == "main" and self._enough(self._rows):
+                return
             self._one(slot, done, len(slots), slots[done + 1 :])
 
     def _out_of_time(self, slots: Sequence[Slot], done: int) -> bool:
@@ -356,12 +370,12 @@ class Runner:
         began = time.monotonic()
         watch: Watch | None = None
 
-        def progress(tokens: int, tps: float | None) -> None:
+        def progress(tokens: int, tps: float | None, chunk: Chunk | None = None) -> None:
             if watch is not None:
-                watch.look()
+                watch.look(at_most_every=CHUNK_SECONDS / 2)
             gone = time.monotonic() - began
             eta = max(0.0, self._estimate([slot]) - gone) + self._estimate(rest)
-            self._tell(Running(slot, done, total, tokens, tps, eta))
+            self._tell(Running(slot, done, total, tokens, tps, eta, chunk))
 
         try:
             if self._sessions.use(candidate.session, candidate.drafter):
@@ -391,7 +405,7 @@ class Runner:
         prompt: Prepared,
         seed: int,
         max_tokens: int,
-        progress: Callable[[int, float | None], None] | None = None,
+        progress: Callable[[int, float | None, Chunk], None] | None = None,
     ) -> Generation:
         """One clean run: cleared memory, nothing reused. Ctrl-C ends it as "cancelled"."""
         stream = self._sessions.engine.stream(
@@ -403,16 +417,16 @@ class Runner:
             ignore_eos=self._plan.ignore_eos,
             reuse=False,
             record=True,
-            interval=CHUNK_SECONDS,
+            interval=self._interval,
         )
         tokens = 0
         try:
             for event in stream:
-                if isinstance(event, Chunk) and event.steps and progress is not None:
+                if isinstance(event, Chunk) and progress is not None:
                     new = sum(step.tokens for step in event.steps)
                     seconds = sum(step.t_step for step in event.steps)
                     tokens += new
-                    progress(tokens, new / seconds if seconds > 0 else None)
+                    progress(tokens, new / seconds if seconds > 0 else None, event)
         except KeyboardInterrupt:
             stream.cancel()
             for _ in stream:

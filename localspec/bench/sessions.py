@@ -56,6 +56,11 @@ class Sessions:
         self._open.clear()
         self.engine = self._connect()
 
+    def close(self) -> None:
+        """Free all contexts; the engine lives on with its target loaded."""
+        if self.engine.alive:
+            self._close_all_but()
+
     def _open_one(self, session: str, drafter: DrafterSettings) -> None:
         opened = self.engine.open(session, drafter, self._context)
         self._open.add(session)

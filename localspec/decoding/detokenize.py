@@ -14,9 +14,13 @@ class Detokenizer:
     Bytes are held until they are valid UTF-8; text is held while it could still become a stop
     string. A span's ``tokens`` counts the tokens whose text ends in it. Without stop strings
     nothing hangs on the text, so tokens become text only when it is taken, not inside a step.
+    ``joined`` False: a span for each token, so that the text of each step can be told.
     """
 
-    def __init__(self, piece: Callable[[int], bytes], stop: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, piece: Callable[[int], bytes], stop: tuple[str, ...] = (), *, joined: bool = True
+    ) -> None:
+        self._joined = joined
         self._piece = piece
         self._stop = tuple(s for s in stop if s)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -73,7 +77,7 @@ class Detokenizer:
             self._waiting_tokens = 0
 
     def take(self) -> tuple[Span, ...]:
-        """The spans ready since the last call, neighbours of one origin joined."""
+        """The spans ready since the last call; if ``joined``, neighbours of one origin are one."""
         self._read_all()
         spans = tuple(self._out)
         self._out.clear()
@@ -92,7 +96,7 @@ class Detokenizer:
                 return
 
     def _emit(self, span: Span) -> None:
-        if self._out and self._out[-1].drafted == span.drafted:
+        if self._joined and self._out and self._out[-1].drafted == span.drafted:
             last = self._out[-1]
             self._out[-1] = Span(last.text + span.text, last.drafted, last.tokens + span.tokens)
         else:

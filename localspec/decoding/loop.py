@@ -203,7 +203,7 @@ class Session:
         n_prompt = len(request.prompt)
         tokens = list(request.prompt)
         sampler = Sampler(request.sampler, n_prompt, eog if request.ignore_eos else ())
-        text = Detokenizer(self.model.vocab.piece, request.stop)
+        text = Detokenizer(self.model.vocab.piece, request.stop, joined=not request.record)
         record = _Record(text, listener)
         steps = record.steps
         stop: StopReason | None = None

@@ -88,9 +88,9 @@ class Generate(Message, frozen=True):
 
     ``reuse`` keeps the longest common id prefix of what the session holds; without it the session
     starts from cleared memory, a fresh drafter state and a fresh n-gram index. ``record`` puts the
-    steps and the submitted drafts into the Generation, ``scores`` what target and drafter thought
-    of them (which takes time in every step). ``interval`` is the least time between two Chunks, in
-    seconds.
+    steps and the submitted drafts into the Generation and makes a span of each token, ``scores``
+    adds what target and drafter thought of them (which takes time in every step). ``interval`` is
+    the least time between two Chunks, in seconds.
     """
 
     session: str

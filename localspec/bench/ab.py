@@ -1,0 +1,179 @@
+"""One prompt with and without a drafter, run after run, until it is known how much faster it is.
+
+The runs, their order, their pairing and the statistics are those of ``localspec bench --prompt``;
+what is added is when to stop, and that somebody watches (DESIGN section 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from localspec import machine
+from localspec.bench.analysis import Measured, analyse
+from localspec.bench.audit import Audit, audit
+from localspec.bench.plan import Candidate, Plan, make_candidates
+from localspec.bench.prepare import fit_together, make_plan, temperatures
+from localspec.bench.rows import Row
+from localspec.bench.runner import Event, Measurement, Notice, Runner
+from localspec.bench.sessions import Connect, Sessions
+from localspec.bench.statistics import Comparison
+from localspec.bench.workloads import load
+from localspec.catalog import Target, resolve_drafters, resolve_target
+from localspec.errors import UsageError
+from localspec.records import BenchOptions
+
+FEWEST_PAIRS, MOST_PAIRS = 6, 12
+NARROW = 1.06
+"""Upper / lower end of an interval that is narrow enough: about +-3 %. Stopping when a t interval
+is narrow takes coverage away, since a spread that came out small by luck stops it early; from six
+pairs on the nominal 95 % are 93.5 to 95.5 % (simulated, spreads of 1 to 10 %), from three 90 %."""
+LIVE_SECONDS = 0.1
+"""How often a run reports to somebody who watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What will be measured, before the first run."""
+
+    target: Target
+    plan: Plan
+
+    @property
+    def baseline(self) -> Candidate:
+        return self.plan.candidates[0]
+
+    @property
+    def drafted(self) -> Candidate:
+        return self.plan.candidates[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The figures of both sides after so many pairs."""
+
+    baseline: Measured
+    drafted: Measured
+
+    @property
+    def comparison(self) -> Comparison:
+        return self.drafted.decode
+
+    @property
+    def narrow(self) -> bool:
+        return is_narrow(self.comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of it. ``audit``: is the output the baseline's?"""
+
+    planned: Planned
+    measurement: Measurement
+    standing: Standing
+    audit: Audit
+
+
+Tell = Callable[[Event | Planned | Standing], None]
+"""Hears what happens, in the thread that measures. A KeyboardInterrupt that it raises ends it."""
+
+
+class Control:
+    """What the one who watches may want: asked between pairs, so that no pair is torn apart."""
+
+    def hold(self) -> None:
+        """Returns when measuring may go on."""
+
+    def finished(self) -> bool:
+        """Is this enough?"""
+        return False
+
+
+def is_narrow(comparison: Comparison) -> bool:
+    """Is the interval so narrow that more runs tell little? Its place does not matter."""
+    if comparison.interval is None or comparison.pairs < FEWEST_PAIRS:
+        return False
+    low, high = comparison.interval
+    return math.log(high / low) <= math.log(NARROW)
+
+
+def measure(options: BenchOptions, connect: Callable[[Target], Connect], tell: Tell,
+            control: Control) -> Outcome:  # fmt: skip
+    """Compare the one drafter of ``options`` with the baseline on its ``prompt``.
+
+    Blocks. ``connect(target)`` gives what ``Sessions`` needs. Raises ``LocalspecError`` for what
+    cannot be measured at all; contexts are freed in any case.
+    """
+    workloads = load((), options.prompt)
+    target = resolve_target(options.model)
+    candidates = _candidates(options, target)
+    options = replace(options, runs=options.runs or MOST_PAIRS)
+    start = connect(target)
+    engine = start()
+    plan = make_plan(
+        options, workloads, target, candidates, engine, lambda text: tell(Notice(text))
+    )
+    planned = Planned(target, plan)
+    tell(planned)
+    needed, together = fit_together(plan, engine.model)
+    for warning in machine.warnings(engine.pid, needed if together else None):
+        tell(Notice(warning))
+    sessions = Sessions(engine, start, plan.context, together)
+    try:
+        watch = _Watch(planned, sessions, tell, control)
+        measurement = Runner(plan, sessions, tell, enough=watch.enough, interval=LIVE_SECONDS).run()
+        standing = _standing(planned, measurement.rows)
+        tell(standing)
+        replaying = None if measurement.interrupted else sessions
+        found = audit(measurement.plan, measurement.rows, replaying)
+        return Outcome(planned, measurement, standing, found[planned.drafted.key])
+    finally:
+        sessions.close()
+
+
+class _Watch:
+    """Looks at the rows between pairs: tells how it stands, waits, and says when to stop."""
+
+    def __init__(self, planned: Planned, sessions: Sessions, tell: Tell, control: Control) -> None:
+        self._planned = planned
+        self._sessions = sessions
+        self._tell = tell
+        self._control = control
+        self._pairs = 0
+
+    def enough(self, rows: Sequence[Row]) -> bool:
+        if self._sessions.together and len(rows) % 2:
+            return False  # in the middle of a pair
+        self._control.hold()
+        standing = _standing(self._planned, rows)
+        if standing.comparison.pairs > self._pairs:
+            self._pairs = standing.comparison.pairs
+            self._tell(standing)
+        return standing.narrow or self._control.finished()
+
+
+def _standing(planned: Planned, rows: Sequence[Row]) -> Standing:
+    table = analyse(planned.plan, rows)
+    return Standing(table[planned.baseline.key], table[planned.drafted.key])
+
+
+def _candidates(options: BenchOptions, target: Target) -> tuple[Candidate, ...]:
+    """The baseline and one drafter at one draft length: as asked, else as recommended."""
+    specs = [
+        spec
+        for spec in resolve_drafters(target, options.drafters or ("auto",))
+        if spec.method != "none"
+    ]
+    if len(specs) != 1:
+        raise UsageError(
+            "An A/B compares the baseline with one drafter.", "`localspec bench` compares several."
+        )
+    n_max = options.n_max[:1] or (specs[0].settings().n_max,)
+    return make_candidates(
+        specs,
+        n_max=n_max,
+        p_min=options.p_min,
+        sampled=options.sampled,
+        temperatures=temperatures(options)[:1],
+    )

@@ -1,0 +1,150 @@
+"""One prompt, both sides: the order of the runs, when they stop, and what is told meanwhile."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from localspec.bench import ab
+from localspec.bench.ab import Control, Planned, Standing, is_narrow, measure
+from localspec.bench.runner import Ran, Running
+from localspec.bench.statistics import Comparison
+from localspec.engine.client import connect
+from localspec.errors import UsageError
+from localspec.records import BenchOptions, EngineOptions, LoadSettings
+
+
+@pytest.mark.parametrize(
+    ("speedup", "width", "pairs", "narrow"),
+    [
+        (1.5, 1.05, 6, True),
+        (0.7, 1.05, 6, True),
+        (1.0, 1.05, 6, True),
+        (1.5, 1.08, 6, False),
+        (1.5, 1.01, 5, False),
+    ],
+)
+def test_it_is_the_width_that_decides_and_never_the_verdict(speedup, width, pairs, narrow):
+    half = math.sqrt(width)
+    interval = (speedup / half, speedup * half)
+    assert is_narrow(Comparison(speedup, interval, 0.5, pairs=pairs)) is narrow
+    assert not is_narrow(Comparison(speedup, None, pairs=2))
+
+
+class Watcher(Control):
+    """Hears everything; says that ``pairs`` are enough."""
+
+    def __init__(self, pairs=99):
+        self.events, self.pairs, self.held = [], pairs, 0
+
+    def __call__(self, event):
+        self.events.append(event)
+
+    def of(self, kind):
+        return [e for e in self.events if isinstance(e, kind)]
+
+    def hold(self):
+        self.held += 1
+
+    def finished(self):
+        return len(self.of(Ran)) >= 2 * self.pairs
+
+
+@pytest.fixture
+def options(tiny_bytes):
+    return BenchOptions(
+        model=str(tiny_bytes),
+        drafters=("ngram",),
+        prompt="abc abc abc, äöü",
+        n_max=(3,),
+        max_tokens=40,
+        ignore_eos=True,
+        engine=EngineOptions(threads=1),
+    )
+
+
+@pytest.fixture
+def run():
+    engines = []
+
+    def start(target):
+        engines.append(connect(target.path, LoadSettings()))
+        return engines[-1]
+
+    def run(options, watcher):
+        outcome = measure(options, lambda target: partial(start, target), watcher, watcher)
+        outcome_engine = engines[-1]
+        outcome_engine.open("probe", *_plain(outcome))  # it lives, and its contexts were freed
+        return outcome
+
+    yield run
+    for engine in engines:
+        engine.close()
+
+
+def _plain(outcome):
+    plan = outcome.planned.plan
+    return plan.candidates[0].drafter, plan.context
+
+
+def test_runs_alternate_in_pairs_and_the_watcher_sees_all_of_it(run, options):
+    watcher = Watcher(pairs=3)
+    outcome = run(options, watcher)
+    assert isinstance(watcher.events[0], Planned)
+    main = [e.row for e in watcher.of(Ran) if e.row.slot.phase == "main"]
+    assert len(main) == 6
+    assert [r.slot.run for r in main] == [0, 0, 1, 1, 2, 2]
+    for first, second in zip(main[::2], main[1::2], strict=True):
+        assert {first.slot.candidate.is_baseline, second.slot.candidate.is_baseline} == {
+            False,
+            True,
+        }
+    assert len({r.slot.candidate.key for r in main[::2]}) == 2, "both come first now and then"
+    assert [s.comparison.pairs for s in watcher.of(Standing)][:3] == [1, 2, 3]
+    assert watcher.held == 3 + 1
+    assert outcome.standing.comparison.method == "t over runs, this prompt only"
+    assert outcome.audit.identical
+    assert not outcome.measurement.interrupted
+
+
+def test_the_text_of_each_pass_can_be_told_while_it_runs(run, options):
+    watcher = Watcher(pairs=1)
+    outcome = run(options, watcher)
+    for row in outcome.measurement.rows[:2]:
+        chunks = [e.chunk for e in watcher.of(Running) if e.slot == row.slot and e.chunk]
+        spans = [s for c in chunks for s in c.spans]
+        assert "".join(s.text for s in spans) == row.generation.text
+        assert sum(s.tokens for s in spans) == len(row.generation.tokens)
+        ends = {sum(s.tokens for s in spans[: i + 1]) for i in range(len(spans))}
+        # a pass ends where a span ends, unless it ends inside a character
+        total, inside = 1, 0
+        for step in row.generation.steps:
+            total += step.tokens
+            inside += total not in ends
+        assert inside < len(row.generation.steps) / 2
+
+
+def test_it_stops_by_itself_when_the_interval_is_narrow(run, options, monkeypatch):
+    monkeypatch.setattr(ab, "NARROW", 1e9)
+    watcher = Watcher()
+    run(options, watcher)
+    assert sum(e.row.slot.phase == "main" for e in watcher.of(Ran)) == 2 * ab.FEWEST_PAIRS
+
+
+def test_whoever_watches_can_end_it_at_any_moment_and_keeps_what_is_whole(run, options):
+    class Impatient(Watcher):
+        def __call__(self, event):
+            super().__call__(event)
+            if isinstance(event, Running) and event.slot.run == 1 and event.tokens:
+                raise KeyboardInterrupt
+
+    outcome = run(options, Impatient())
+    assert outcome.measurement.interrupted
+    assert outcome.standing.comparison.pairs == 1
+    assert outcome.measurement.rows[-1].flags >= {"cancelled"}
+
+
+def test_one_drafter_alone_is_compared(run, options):
+    with pytest.raises(UsageError, match="one drafter"):
+        measure(replace(options, drafters=("none",)), None, Watcher(), Control())
