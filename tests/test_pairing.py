@@ -626,6 +626,9 @@ class NoPipe:
     def __init__(self) -> None:
         self.abort = AbortFlag()
 
+    def running(self, request: int | None) -> None:
+        """Nobody cancels here."""
+
 
 NATIVE = ["draft-model", "eagle3", "dflash", "dspark", "mtp"]
 
