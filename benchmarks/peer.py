@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import subprocess
 import tempfile
@@ -93,8 +94,9 @@ class LlamaServer:
 
     def log(self) -> str:
         """What it has written so far."""
-        self._log.seek(0)
-        return self._log.read().decode("utf-8", "replace")
+        # not by seek and read: the server writes at the same offset
+        found = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0)
+        return found.decode("utf-8", "replace")
 
     def complete(self, prompt: Sequence[int], n: int) -> Completion:
         """Greedy completion of token ids, from an empty cache."""

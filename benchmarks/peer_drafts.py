@@ -1,15 +1,17 @@
 """Draft tokens, step by step, against llama-server's: the same target, drafter, length and prompts.
 
-The server logs its drafts (``-lv 5``, "draft candidate"). Once free-running, and once with forced
-acceptance: ``--spec-synth-rates 1,1,0,...`` makes the server keep the first tokens of each draft,
-whatever the target says, and here the loop is made to do the same, so that its bookkeeping after
-every number of kept tokens is compared too.
+The server logs its drafts and what it kept of them (``-lv 5``). Once free-running, and once with
+forced acceptance: ``--spec-synth-rates 1,1,0,...`` makes it keep the first tokens of each draft,
+whatever the target says, so that the bookkeeping after every number of kept tokens is compared too.
+Our loop is then led along these runs (follow.py). A parting is a near tie, or it fails.
 
-Where the two differ by intent they are compared where they agree: a DFlash block is drafted whole
-and cut here, and made shorter by llama.cpp, so its --n-max is the block's.
+Where the two differ by intent or nature they are compared where they agree: a DFlash block is
+drafted whole and cut here, and made shorter by llama.cpp, so its drafts are as long as the trained
+block allows. An n-gram of llama.cpp's is of one length, its copies end with the text, and it looks
+up nothing in a text shorter than an n-gram and a draft: only where it drafts ours is compared, with
+n-grams of that length.
 
-Needs the peer (build_peer.sh).
-``python benchmarks/peer_drafts.py --model demo-mtp --drafter mtp --n-max 4 --force 0 2 4``
+Needs the peer (build_peer.sh). ``python benchmarks/peer_drafts.py --only mtp eagle3``
 """
 
 from __future__ import annotations
@@ -17,186 +19,230 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Sequence, Set
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from typing import cast
 
 import demo
+from follow import (
+    NGRAM,
+    Candidates,
+    Followed,
+    Parting,
+    ServerRun,
+    ServerStep,
+    follow,
+    loaded,
+)
 from peer import LlamaServer
 
-import localspec.llama  # noqa: F401  (before numpy)
-from localspec.catalog import resolve_drafters, resolve_target
-from localspec.decoding import loop
-from localspec.decoding.acceptance import Acceptance
-from localspec.decoding.sampling import Sampler
-from localspec.drafters.base import Draft
-from localspec.engine import messages as m
-from localspec.engine.host import Host, Pipe
-from localspec.llama import Rows
-from localspec.llama.context import AbortFlag
-from localspec.records import ContextSettings, LoadSettings, SamplerSettings
+from localspec.catalog import resolve_target
 
+CASES = [
+    ("demo-mtp", "mtp", 4),
+    ("demo", "eagle3", 4),
+    ("demo", "dflash", 7),
+    ("demo", "dflash-block8", 7),
+    ("demo", "dspark", 7),
+    ("demo", "draft-model", 4),
+    ("demo", "ngram", 8),
+]
+"""(target, drafter, n_max): of the block drafters what their trained block of 8 gives."""
 SPEC_TYPES = {
     "draft-model": "draft-simple",
     "mtp": "draft-mtp",
     "eagle3": "draft-eagle3",
     "dflash": "draft-dflash",
     "dspark": "draft-dspark",
+    "ngram": "ngram-simple",
 }
-_CANDIDATE = re.compile(r"draft candidate\s+(\d), pos\s+(\d+):\s+(\d+) \(\s*([\d.]+)\)")
-
-Candidates = dict[int, float]
-"""The likeliest tokens of one drafted position, the drafted one first, with the probabilities that
-the server logs."""
-
-
-class NoPipe:
-    """A host in this process has nobody at the other end."""
-
-    def __init__(self) -> None:
-        self.abort = AbortFlag()
-
-    def send(self, message: m.Message) -> None:
-        pass
-
-    def running(self, request: int | None) -> None:
-        self.abort.clear()
+_LINE = re.compile(
+    r"draft candidate +(?P<rank>\d+), pos +\d+: +(?P<candidate>\d+) \( *(?P<p>[\d.]+)\)"
+    r"|#tokens = (?P<text>\d+): found matching pattern at pos (?P<at>\d+),"
+    r"|generate_draft: id=(?P<last>\d+), #tokens=\d+, #draft=(?P<drafted>\d+),"
+    r"|add accepted tokens: sampled=\d+, ids.size=(?P<kept>\d+),"
+    r"|next token: +(?P<token>\d+) "
+    r"|(?P<end>stop processing: n_tokens)"
+)
 
 
-def drafts_of(log: str) -> list[list[Candidates]]:
-    """The drafts in the server's log: each starts at a lower position than the line before."""
-    found: list[list[Candidates]] = []
-    last = 1 << 30
-    for match in _CANDIDATE.finditer(log):
-        rank, position, token = int(match[1]), int(match[2]), int(match[3])
-        if rank == 0:
-            if position <= last:
-                found.append([])
-            found[-1].append({})
-            last = position
-        found[-1][-1][token] = float(match[4])
-    return found
+def steps_of(log: str, prompt: Sequence[int]) -> tuple[int, tuple[ServerStep, ...]]:
+    """The first token and the steps of one request in the server's log."""
+    text = list(prompt)
+    steps: list[ServerStep] = []
+    candidates: list[Candidates] = []
+    copied_from = 0
+    draft: tuple[int, ...] = ()
+    accepted = due = 0
+    first: int | None = None
+    for line in _LINE.finditer(log):
+        if line["rank"]:
+            if int(line["rank"]) == 0:
+                candidates.append({})
+            candidates[-1][int(line["candidate"])] = float(line["p"])
+        elif line["at"]:
+            copied_from = int(line["at"]) + NGRAM
+        elif line["drafted"]:
+            n = int(line["drafted"])
+            del candidates[n:]  # drafted, and cut to the budget
+            if candidates:
+                draft = tuple(next(iter(c)) for c in candidates)
+            else:
+                draft = tuple(text[copied_from : copied_from + n])
+            assert len(draft) == n
+        elif line["kept"]:
+            due = int(line["kept"])
+            accepted = due - 1
+            steps.append(ServerStep(draft, tuple(candidates), accepted, ()))
+            candidates, draft = [], ()
+        elif line["token"]:
+            token = int(line["token"])
+            text.append(token)
+            if first is None:
+                first = token
+                continue
+            if not due:
+                assert not draft
+                steps.append(ServerStep((), (), 0, ()))
+                due = 1
+            due -= 1
+            steps[-1] = replace(steps[-1], emitted=(*steps[-1].emitted, token))
+    assert first is not None
+    # after an end of generation inside a draft nothing was emitted
+    return first, tuple(replace(s, accepted=min(s.accepted, len(s.emitted))) for s in steps)
 
 
-def keep_first(n: int):
-    """An acceptance that keeps the first ``n`` drafted tokens, as llama-server's synthetic one."""
+def server_runs(
+    options: argparse.Namespace, case: tuple[str, str, int], prompts: Sequence[tuple[int, ...]]
+) -> Iterator[ServerRun]:
+    """What the server does of ``case``, free-running and forced."""
+    model, drafter, n_max = case
+    wanted = ServerRun(model, drafter, n_max, None, (), 0, ())
+    is_ngram = drafter == "ngram"
+    for forced in (None, *(k for k in options.force if k <= n_max)):
+        extra = ["-lv", "5", "-td", str(options.threads), "-tbd", str(options.threads)]
+        if is_ngram:
+            extra += ["--spec-ngram-simple-size-n", str(NGRAM)]
+            extra += ["--spec-ngram-simple-size-m", str(n_max)]
+        if forced is not None:
+            rates = [str(float(i < forced)) for i in range(n_max)]
+            extra += ["--spec-synth-rates", ",".join(rates)]
+        for prompt in prompts:
+            # a server each: in a used one the keys and values lie in other cells, and sums of other
+            # order are enough to part near ties
+            with LlamaServer(
+                options.peer,
+                resolve_target(model).path,
+                n_ctx=options.ctx,
+                threads=options.threads,
+                draft=None if is_ngram else wanted.spec.path,
+                spec_type=SPEC_TYPES[wanted.settings.method],
+                n_max=n_max,
+                extra=extra,
+            ) as server:
+                tokens = server.complete(prompt, options.tokens).tokens
+                while "stop processing: n_tokens" not in (log := server.log()):
+                    time.sleep(0.02)  # the log is written behind the answer
+            first, steps = steps_of(log, prompt)
+            if (first, *(t for s in steps for t in s.emitted))[: len(tokens)] != tokens:
+                raise RuntimeError("The server's log does not tell what it answered.")
+            yield replace(wanted, forced=forced, prompt=prompt, first=first, steps=steps)
 
-    def accept(
-        draft: Draft,
-        rows: Rows,
-        sampler: Sampler,
-        tokens: list[int],
-        eog: Set[int],
-        result: Acceptance,
-    ) -> None:
-        result.accepted, result.node = 0, -1
-        while result.accepted < min(n, draft.n):
-            token = int(draft.tokens[result.accepted])
-            if token in eog:
-                break
-            tokens.append(token)
-            result.node = result.accepted
-            result.accepted += 1
-        tokens.append(sampler.sample(rows[result.accepted], tokens))
 
-    return accept
+def row(case: tuple[str, str, int], forced: int | None, found: Sequence[Followed]) -> list[str]:
+    """One line of the table: all runs of ``case`` in one mode."""
+    partings = [p for f in found for p in f.partings]
+    targets = [p for f in found for p in f.target_partings]
+    shifts = sorted(s for f in found for s in f.shifts)
+
+    def ties(of: Sequence[Parting]) -> list[str]:
+        near = [p.margin for p in of if p.near_tie]
+        largest = f"{max(near):.3f}" if near else ""
+        return [f"{len(near)}", largest, f"{len(of) - len(near)}"]
+
+    return [
+        case[1],
+        str(case[2]),
+        "free" if forced is None else str(forced),
+        str(sum(f.compared for f in found)),
+        str(sum(f.equal for f in found)),
+        *ties(partings),
+        *ties(targets),
+        f"{shifts[len(shifts) // 2]:.4f}" if shifts else "",
+        f"{shifts[int(0.99 * len(shifts))]:.3f}" if shifts else "",
+        f"{shifts[-1]:.3f}" if shifts else "",
+    ]
 
 
-def compare(
-    ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[Candidates]]
-) -> tuple[int, str]:
-    """(equal steps, the first difference). Ours end with an end of generation, and the last of
-    either with the budget: what only one of them has is not compared."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        for j, (token, candidates) in enumerate(zip(a, b, strict=False)):
-            their_token = next(iter(candidates))
-            if token != their_token:
-                p = candidates.get(token)
-                ours_there = f"{p:.3f}" if p is not None else "not among their first"
-                return i, (
-                    f"step {i}, token {j}: {token} (there {ours_there}) against {their_token} "
-                    f"({candidates[their_token]:.3f})"
-                )
-    return min(len(ours), len(theirs)), ""
+HEADER = [
+    *("family", "n", "kept", "steps", "equal", "near ties", "margin", "other"),
+    *("target's ties", "margin", "other", "shift p50", "p99", "max"),
+]
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(r[i]) for r in (HEADER, *rows)) for i in range(len(HEADER))]
+    lines = ["  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in (HEADER, *rows)]
+    return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--model", default="demo-mtp")
-    parser.add_argument("--drafter", default="auto", help="a name of the target's, or a GGUF")
-    parser.add_argument("--n-max", type=int, default=4)
+    parser.add_argument("--only", nargs="*", help="drafters: " + ", ".join(c[1] for c in CASES))
     parser.add_argument(
-        "--force", type=int, nargs="*", default=[], help="tokens kept of each draft"
+        "--force", type=int, nargs="*", default=[0, 2, 4, 7], help="tokens kept of each draft"
     )
-    parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--prompts", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ctx", type=int, default=1024)
     parser.add_argument("--peer", type=Path, default=Path("/tmp/peer/bin"), help="its programs")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--record", type=Path, help="write the server's runs to this file")
     options = parser.parse_args()
-    target = resolve_target(options.model)
-    (spec,) = resolve_drafters(target, [options.drafter])
-    settings = spec.settings(n_max=options.n_max, p_min=0.0)
-    host = Host(cast(Pipe, NoPipe()))
-    loaded = host.answer(m.Load(1, str(target.path), LoadSettings()))
-    assert isinstance(loaded, m.Loaded)
-    context = ContextSettings(options.ctx, options.threads, flash_attn="on")
-    host.answer(m.Open(2, "s", settings, context))
-
-    def tokenize(*segments: str) -> tuple[int, ...]:
-        return tuple(host.model.vocab.tokenize_segments(segments, bos=True))
-
-    prompts = demo.prompt_ids(loaded.model, tokenize)[: options.prompts]
-    honest = loop.accept
-    results = []
-    for forced in [None, *options.force]:
-        rates = [] if forced is None else [float(i < forced) for i in range(options.n_max)]
-        extra = ["-lv", "5"]
-        if rates:
-            extra += ["--spec-synth-rates", ",".join(map(str, rates))]
-        loop.accept = honest if forced is None else keep_first(forced)
-        with LlamaServer(
-            options.peer,
-            target.path,
-            n_ctx=options.ctx,
-            threads=options.threads,
-            draft=spec.path,
-            spec_type=SPEC_TYPES[settings.method],
-            n_max=options.n_max,
-            extra=extra,
-        ) as server:
-            for i, prompt in enumerate(prompts):
-                before = len(server.log())
-                theirs = server.complete(prompt, options.tokens)
-                their_drafts = drafts_of(server.log()[before:])
-                request = loop.Request(prompt, SamplerSettings(), options.tokens, record=True)
-                made = host.session("s").generate(request, loop.Listener())
-                equal, difference = compare(made.drafts, their_drafts)
-                steps = min(len(made.drafts), len(their_drafts))
-                results.append(
-                    {
-                        "forced": forced,
-                        "prompt": i,
-                        "equal_steps": equal,
-                        "steps": steps,
-                        "first_difference": difference,
-                        "tokens_equal": made.tokens == theirs.tokens,
-                    }
-                )
-                mode = "free" if forced is None else f"keep {forced}"
-                print(
-                    f"{settings.method} n_max {options.n_max}, {mode}, prompt {i}: "
-                    f"{equal} of {steps} drafts equal, tokens "
-                    f"{'equal' if made.tokens == theirs.tokens else 'differ'} "
-                    f"({len(made.tokens)} and {len(theirs.tokens)}) {difference}",
-                    flush=True,
-                )
-    loop.accept = honest
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    return int(any(r["equal_steps"] < r["steps"] for r in results))
+    rows: list[list[str]] = []
+    runs: list[ServerRun] = []
+    failed = 0
+    for case in CASES:
+        if options.only and case[1] not in options.only:
+            continue
+        target = resolve_target(case[0]).path
+        with loaded(target, n_ctx=options.ctx, threads=options.threads) as (host, opened):
+            every = demo.prompt_ids(
+                host.model.info(), lambda *s: tuple(host.model.vocab.tokenize_segments(s, bos=True))
+            )
+            prompts = every[:: len(every) // options.prompts][: options.prompts]
+            theirs = list(server_runs(options, case, prompts))
+            runs += theirs
+            session = opened(theirs[0].settings)
+            by_mode: dict[int | None, list[Followed]] = {}
+            for run in theirs:
+                found = follow(session, run)
+                by_mode.setdefault(run.forced, []).append(found)
+                for parting in (*found.partings, *found.target_partings):
+                    print(f"{run.drafter}, kept {run.forced}: {parting}", flush=True)
+                    failed += not parting.near_tie
+        rows += [row(case, forced, found) for forced, found in by_mode.items()]
+        print(table(rows[-len(by_mode) :]), flush=True)
+    print(f"\n{table(rows)}")
+    if options.record:
+        version = (
+            subprocess.run(
+                [options.peer / "llama-server", "--version"], capture_output=True, text=True
+            )
+            .stderr.strip()
+            .splitlines()[0]
+        )
+        recorded = {
+            "llama-server": version,
+            "llama-cpp-python": metadata.version("llama-cpp-python"),
+            "runs": [r.as_json() for r in runs],
+        }
+        options.record.write_text(json.dumps(recorded) + "\n")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
