@@ -30,9 +30,6 @@ from localspec.llama.context import AbortFlag
 from localspec.records import ContextSettings, DrafterSettings, LoadSettings, SamplerSettings
 from localspec.resources import asset
 
-NEAR_TIE = 0.05
-"""The largest margin, in probability, at which two tokens count as nearly tied."""
-
 NGRAM = 3
 """Length of the n-grams that are looked up where n-gram drafters are compared."""
 
@@ -130,10 +127,6 @@ class Parting:
     theirs: int | None
     margin: float
 
-    @property
-    def near_tie(self) -> bool:
-        return self.margin <= NEAR_TIE
-
 
 @dataclass
 class Followed:
@@ -213,7 +206,9 @@ class Led:
         if token is not None and other_token is not None and self._seen.rows:
             mine, other = self._seen.rows[same], theirs.candidates[same]
             margin = max(
-                mine[token] - mine.get(other_token, 0.0), other[other_token] - other.get(token, 0.0)
+                mine[token] - mine.get(other_token, 0.0),
+                # a token that was not logged is no likelier than the last that was
+                other[other_token] - other.get(token, min(other.values())),
             )
         found.partings.append(Parting("draft", self._step, same, token, other_token, margin))
 
@@ -334,3 +329,5 @@ def loaded(model: Path, *, n_ctx: int, threads: int) -> Iterator[Any]:
         yield host, opened
     finally:
         host.close("s")
+        for made in (*host.models.values(), host.model):
+            made.close()
