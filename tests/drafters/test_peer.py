@@ -1,8 +1,8 @@
 """Drafts equal to llama-server's, step by step, free-running and with forced acceptance.
 
 The server's runs were recorded by ``benchmarks/peer_drafts.py --only mtp eagle3 dflash dspark
-draft-model ngram --prompts 8 --tokens 24 --force 2 4 --record tests/drafters/peer_drafts.json``; our
-loop is led along them, so that before every step both have seen and kept the same.
+draft-model ngram --prompts 8 --tokens 24 --force 2 4 --record tests/drafters/peer_drafts.json``;
+our loop is led along them, so that before every step both have seen and kept the same.
 """
 
 from __future__ import annotations
