@@ -501,8 +501,10 @@ def _with_temperature(engine: EngineOptions, temperature: float | None) -> Engin
 @app.command()
 @uses_engine
 def bench(
-    model: Model,
     engine: EngineOptions,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Target: a catalogue name or the path of a GGUF.")
+    ] = "",
     drafter: Annotated[
         list[str] | None,
         typer.Option(
@@ -575,10 +577,19 @@ def bench(
     json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Go on with an interrupted bench, as it was asked for; its file is rewritten.",
+        ),
+    ] = None,
 ) -> int:
     """Measure the target alone against the target with each drafter."""
     from localspec.bench.command import bench
 
+    if not model and resume is None:
+        raise UsageError("Missing option '--model' / '-m'.", "See `localspec bench --help`.")
     return bench(
         BenchOptions(
             model=model,
@@ -600,6 +611,7 @@ def bench(
             json=None if json is None else str(json),
             csv=None if csv is None else str(csv),
             markdown=None if markdown is None else str(markdown),
+            resume=None if resume is None else str(resume),
             engine=engine,
         )
     )

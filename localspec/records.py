@@ -440,6 +440,7 @@ class BenchOptions:
     """What ``localspec bench`` was asked for. ``prompt`` "-" is stdin, read by the command line.
 
     ``runs`` None: one run a prompt, more where there are too few prompts for an interval.
+    ``resume``: the file of an interrupted bench, whose options are taken where none are given here.
     """
 
     model: str
@@ -461,6 +462,7 @@ class BenchOptions:
     json: str | None = None
     csv: str | None = None
     markdown: str | None = None
+    resume: str | None = None
     engine: EngineOptions = EngineOptions()
 
 

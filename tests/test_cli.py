@@ -70,7 +70,8 @@ def test_the_plainest_chat_and_run(calls: Calls) -> None:
 def test_every_option_of_bench_arrives(calls: Calls) -> None:
     words = """bench -m demo -d ngram,draft-model -d none -w chat8,code9 --quick --n-max 3,5,8
         --n-max 3 --p-min 0.4 --temperature 0,0.8 --max-tokens 64 --ignore-eos --runs 2
-        --system S --strict -q --json a.json --csv b.csv --markdown c.md --prompt P"""
+        --system S --strict -q --json a.json --csv b.csv --markdown c.md --resume r.json
+        --prompt P"""
     assert code_of(*words.split()) == 0
     assert calls == [
         (
@@ -92,9 +93,15 @@ def test_every_option_of_bench_arrives(calls: Calls) -> None:
                 json="a.json",
                 csv="b.csv",
                 markdown="c.md",
+                resume="r.json",
             ),
         )
     ]
+
+
+def test_a_bench_is_resumed_without_another_word(calls: Calls) -> None:
+    assert code_of("bench", "--resume", "r.json") == 0
+    assert calls == [(BenchOptions(model="", resume="r.json"),)]
 
 
 ENGINE_WORDS = """--ctx 512 --threads 3 --gpu-layers 7 --draft-gpu-layers 8 --n-cpu-moe 2

@@ -6,7 +6,8 @@ deterministic: there the token at each index is drawn with the baseline's own ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Literal
@@ -44,12 +45,13 @@ class Audit:
     """``identical`` None: not comparable, or nothing to compare. ``compared`` counts different
     outputs (repetitions that gave the same count once). ``strict_up_to``: the number of
     tokens in the context up to which this machine computes a row bit for bit alike in a batch and
-    alone, so that any difference there is an error."""
+    alone, so that any difference there is an error; None where nothing differs, so that nobody
+    asked."""
 
     identical: bool | None = None
     compared: int = 0
     divergences: tuple[Divergence, ...] = ()
-    strict_up_to: int = 0
+    strict_up_to: int | None = None
 
     @property
     def mismatches(self) -> int:
@@ -72,40 +74,78 @@ def comparable(candidate: Candidate) -> bool:
     return candidate.temperature == 0 or not candidate.drafter.sampled
 
 
+Pairs = list[tuple[Row, Row]]
+"""A candidate's whole runs, each with the baseline's of the same prompt and number."""
+
+
 def audit(
     plan: Plan,
     rows: Sequence[Row],
     sessions: Sessions | None,
-    tell: Callable[[Candidate], None] = lambda _: None,
+    tell: Callable[[Candidate, float], None] = lambda _candidate, _seconds: None,
 ) -> dict[str, Audit]:
     """Compare every candidate's runs with the baseline's. Without ``sessions`` (the engine is not
-    to be used) divergences are found but not classed. ``tell`` hears which candidate is next."""
-    plain = {_place(r): r for r in rows if r.slot.candidate.is_baseline and _whole(r)}
+    to be used) divergences are found but not classed. ``tell`` hears whose divergences are classed
+    next, and about how many seconds that and the rest will take."""
+    pairs = _pairs(plan, rows)
+    expected = _expected(plan, pairs)
+    began, done = time.monotonic(), 0.0
     found = {}
     for candidate in plan.candidates:
         if candidate.is_baseline:
             continue
-        own = [r for r in rows if r.slot.candidate.key == candidate.key and _whole(r)]
-        pairs = [(r, plain[_place(r)]) for r in own if _place(r) in plain]
-        if not pairs or not comparable(candidate):
-            found[candidate.key] = Audit()
-            continue
-        tell(candidate)
-        found[candidate.key] = _audit_one(plan, candidate, pairs, sessions)
+        seconds = expected.pop(candidate.key, 0.0)
+        if seconds and sessions is not None:
+            pace = (time.monotonic() - began) / done if done else 1.0
+            tell(candidate, (seconds + sum(expected.values())) * pace)
+        mine = pairs[candidate.key]
+        found[candidate.key] = _audit_one(plan, candidate, mine, sessions) if mine else Audit()
+        done += seconds
     return found
 
 
-def _audit_one(
-    plan: Plan, candidate: Candidate, pairs: Sequence[tuple[Row, Row]], sessions: Sessions | None
-) -> Audit:
-    strict = 0
-    if sessions is not None:
-        try:
-            strict = _probe(plan, candidate, sessions)
-        except EngineDied:
-            sessions.restart()
-        except LocalspecError:
-            strict = 0  # nothing is known, so the replay decides
+def expected_seconds(plan: Plan, rows: Sequence[Row]) -> float:
+    """About how long ``audit`` of these rows takes, by the speeds that they show."""
+    return sum(_expected(plan, _pairs(plan, rows)).values())
+
+
+def _pairs(plan: Plan, rows: Sequence[Row]) -> dict[str, Pairs]:
+    plain = {_place(r): r for r in rows if r.slot.candidate.is_baseline and _whole(r)}
+    found: dict[str, Pairs] = {c.key: [] for c in plan.candidates}
+    for row in rows:
+        candidate = row.slot.candidate
+        partner = plain.get(_place(row))
+        if not candidate.is_baseline and partner and _whole(row) and comparable(candidate):
+            found[candidate.key].append((row, partner))
+    return found
+
+
+def _expected(plan: Plan, pairs: Mapping[str, Pairs]) -> dict[str, float]:
+    """Seconds by candidate, for those with divergences: the probe, and a replay of each one."""
+    expected = {}
+    for candidate in plan.candidates:
+        parted = {
+            (row.slot.prompt, ours.tokens): (row, ours, plain, index)
+            for row, partner in pairs[candidate.key]
+            if (ours := row.generation) and (plain := partner.generation)
+            if (index := first_difference(ours.tokens, plain.tokens)) is not None
+        }
+        if not parted:
+            continue
+        _, _, plain, _ = next(iter(parted.values()))
+        sizes, lengths = _probe_sizes(candidate), _probe_lengths(plan, candidate)
+        prefills = sum(lengths) * (1 + len(sizes))
+        passes = len(lengths) * (len(sizes) + 1 + max(sizes, default=0))
+        for row, _, _, index in parted.values():
+            prefills += 2 * len(row.slot.prompt.tokens)
+            passes += 2 * index
+        seconds = prefills / plain.prefill_tps if plain.prefill_tps else 0.0
+        expected[candidate.key] = seconds + (passes / plain.decode_tps if plain.decode_tps else 0.0)
+    return expected
+
+
+def _audit_one(plan: Plan, candidate: Candidate, pairs: Pairs, sessions: Sessions | None) -> Audit:
+    strict: int | None = None
     divergences: list[Divergence] = []
     known: dict[tuple[str, str, tuple[int, ...], tuple[int, ...]], Divergence | None] = {}
     for row, partner in pairs:
@@ -113,15 +153,18 @@ def _audit_one(
         assert a is not None and b is not None
         prompt = row.slot.prompt.prompt
         key = (prompt.workload, prompt.id, a.tokens, b.tokens)
-        if key not in known:
-            index = first_difference(a.tokens, b.tokens)
-            known[key] = (
-                None if index is None else _classify(plan, row, a, b, index, strict, sessions)
-            )
-            if (divergence := known[key]) is not None:
-                divergences.append(divergence)
-    same = not divergences
-    return Audit(same, len(known), tuple(divergences), strict)
+        if key in known:
+            continue
+        index = first_difference(a.tokens, b.tokens)
+        if index is None:
+            known[key] = None
+            continue
+        if strict is None and sessions is not None:
+            strict = _bit_equal_up_to(plan, candidate, sessions)
+        divergence = _classify(plan, row, a, b, index, strict or 0, sessions)
+        known[key] = divergence
+        divergences.append(divergence)
+    return Audit(not divergences, len(known), tuple(divergences), strict)
 
 
 def _classify(
@@ -176,25 +219,42 @@ def _classify(
     return result(kind, why, found.margin, found.max_difference)
 
 
-def _probe(plan: Plan, candidate: Candidate, sessions: Sessions) -> int:
+def _bit_equal_up_to(plan: Plan, candidate: Candidate, sessions: Sessions) -> int:
     """Up to how many tokens of context all verify batches of this candidate are bit-equal to single
-    rows: probed at the shortest prompt, at the cell border and at the longest reach."""
-    if candidate.drafter.tree:  # a kept branch lies in other cells, so its sums have another order
+    rows, as far as was probed; 0 where that is not known, so that the replay decides."""
+    lengths, sizes = _probe_lengths(plan, candidate), _probe_sizes(candidate)
+    equal_up_to = 0
+    try:
+        sessions.use(candidate.session, candidate.drafter)
+        for length in lengths:
+            text = tuple(islice(cycle(plan.prompts[0].tokens), length))
+            if not all(sessions.engine.probe(candidate.session, text, sizes).equal.values()):
+                break
+            equal_up_to = length
+    except EngineDied:
+        sessions.restart()
         return 0
-    sessions.use(candidate.session, candidate.drafter)
-    sizes = tuple(range(2, candidate.drafter.n_max + 2))
+    except LocalspecError:
+        return 0
+    return equal_up_to
+
+
+def _probe_sizes(candidate: Candidate) -> tuple[int, ...]:
+    """All verify batches; none of a tree: a kept branch lies in other cells, so its sums have
+    another order."""
+    return () if candidate.drafter.tree else tuple(range(2, candidate.drafter.n_max + 2))
+
+
+def _probe_lengths(plan: Plan, candidate: Candidate) -> list[int]:
+    """The shortest prompt, the cell border and the longest reach."""
+    sizes = _probe_sizes(candidate)
+    if not sizes:
+        return []
     lengths = [len(p.tokens) for p in plan.prompts]
     reach = min(max(lengths) + plan.max_tokens, plan.context.n_ctx)
     shortest = max(min(lengths), sizes[-1] + 1)
-    equal_up_to = 0
-    for length in sorted({min(shortest, reach), min(CELL_BORDER, reach), reach}):
-        if length <= sizes[-1]:
-            continue
-        text = tuple(islice(cycle(plan.prompts[0].tokens), length))
-        if not all(sessions.engine.probe(candidate.session, text, sizes).equal.values()):
-            break
-        equal_up_to = length
-    return equal_up_to
+    tried = {min(shortest, reach), min(CELL_BORDER, reach), reach}
+    return sorted(length for length in tried if length > sizes[-1])
 
 
 def _place(row: Row) -> tuple[str, str, int, float]:

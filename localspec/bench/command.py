@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 from rich.console import Console
 
 from localspec import machine
 from localspec.bench import report as reports
+from localspec.bench import resume as resuming
 from localspec.bench import table as tables
 from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, audit
 from localspec.bench.plan import Candidate, Plan, make_candidates
 from localspec.bench.prepare import fit_together, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
-from localspec.bench.runner import Measurement, Runner
+from localspec.bench.runner import Comparing, Measurement, Runner
 from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import Workload, load
 from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
 from localspec.engine.client import connect
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import BenchOptions, ModelInfo
+from localspec.records import BenchOptions
 
 PLAIN_WIDTH = 140
 """Columns of a table that goes into a pipe or file, where nobody says how wide it may be."""
-LARGEST_HASHED = 1 << 30
-"""Bytes of the largest target whose hash is computed for the result."""
 INTERRUPTED = 130
 
 
@@ -40,6 +40,10 @@ def bench(options: BenchOptions) -> int:
 
     Raises ``LocalspecError`` for what cannot be measured at all.
     """
+    unfinished = None
+    if options.resume is not None:
+        unfinished = resuming.read(options.resume)
+        options = resuming.merged(options, unfinished.options)
     outputs = {
         option: name
         for option, name in (
@@ -67,11 +71,13 @@ def bench(options: BenchOptions) -> int:
     with display(_console(stderr=True), quiet=options.quiet) as show:
         for remark in left_out(target, asked):
             show.say(remark)
-        report = _measure(options, workloads, target, candidates, show)
+        report = _measure(options, workloads, target, candidates, unfinished, show)
     result = reports.result(report)
     failed = _write(outputs, result)  # first: a table cut by a closed pipe must not cost the files
     console = _console()
     console.print(tables.render(result, console))
+    if result["resume"] is not None and any(r["tokens"] for r in result["rows"]):
+        _say_how_to_go_on(options, result, failed)
     if failed is not None:
         raise failed
     return _exit_code(report, strict=options.strict)
@@ -89,11 +95,34 @@ def _write(outputs: Mapping[str, str], result: reports.Json) -> LocalspecError |
     return failed
 
 
+def _say_how_to_go_on(
+    options: BenchOptions, result: reports.Json, failed: LocalspecError | None
+) -> None:
+    """What is finished of an interrupted bench is kept, asked for or not."""
+    name = options.json
+    if name is None or failed is not None or not Path(name).expanduser().is_file():
+        folder = Path(platformdirs.user_state_dir("localspec", appauthor=False))
+        name = str(folder / "interrupted.json")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            reports.write(name, reports.to_json(result))
+        except (OSError, LocalspecError):
+            return
+    if not options.quiet:
+        _console(stderr=True).print(
+            f"Go on with: localspec bench --resume {shlex.quote(name)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
 def _measure(
     options: BenchOptions,
     workloads: Sequence[Workload],
     target: Target,
     candidates: tuple[Candidate, ...],
+    unfinished: resuming.Unfinished | None,
     show: Quiet,
 ) -> reports.Report:
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
@@ -107,25 +136,35 @@ def _measure(
         warnings = machine.warnings(engine.pid, needed if together else None)
         for warning in warnings:
             show.say(f"warning: {warning}")
-        sha256 = _sha256(model)
+        sha256 = resuming.sha256_of(Path(model.path))
+        described = machine.describe()
+        load = options.engine.load
+        facts = resuming.facts_of(plan, model, sha256, build, described, load)
+        earlier = None
+        if unfinished is not None:
+            resuming.check(unfinished.facts, facts)
+            plan, earlier = resuming.earlier(plan, unfinished)
         sessions = Sessions(engine, start, plan.context, together)
-        measurement = Runner(plan, sessions, show).run()
+        measurement = Runner(plan, sessions, show, earlier=earlier).run()
         audits = _audit(measurement, sessions, show)
     finally:
         (sessions.engine if sessions else engine).close()
     return reports.Report(
         measurement=measurement,
-        table=analyse(measurement.plan, measurement.rows),
+        table=analyse(measurement.plan, measurement.judged),
         audits=audits,
         target=target.name,
         model=model,
         build=build,
-        machine=machine.describe(),
+        machine=described,
         sha256=sha256,
         effective=sessions.settings,
         notes=sessions.notes,
         asked=_asked(options, target, plan),
         warnings=tuple(warnings),
+        options=options,
+        facts=facts,
+        before=unfinished.sittings if unfinished is not None else (),
     )
 
 
@@ -148,7 +187,7 @@ def _audit(measurement: Measurement, sessions: Sessions, show: Quiet) -> Mapping
     plan, rows = measurement.plan, measurement.rows
     if not measurement.interrupted:
         try:
-            return audit(plan, rows, sessions, lambda c: show.say(f"comparing output: {c.key}"))
+            return audit(plan, rows, sessions, lambda c, seconds: show(Comparing(c, seconds)))
         except KeyboardInterrupt:
             measurement.interrupted = True
     return audit(plan, rows, None)
@@ -166,16 +205,6 @@ def _asked(options: BenchOptions, target: Target, plan: Plan) -> dict[str, Any]:
         if options.engine.thinking is not None
         else target.thinking,
     }
-
-
-def _sha256(model: ModelInfo) -> str | None:
-    if model.size_bytes > LARGEST_HASHED:
-        return None
-    try:
-        with Path(model.path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
 
 
 def _exit_code(report: reports.Report, *, strict: bool) -> int:

@@ -8,7 +8,15 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from localspec.bench.runner import Event, Notice, Ran, Running, Starting, WarmingUp
+from localspec.bench.runner import (
+    Comparing,
+    Event,
+    Notice,
+    Ran,
+    Running,
+    Starting,
+    WarmingUp,
+)
 from localspec.units import duration
 
 PLAIN_EVERY = 10.0
@@ -24,7 +32,20 @@ PHASES = {
 def starting(event: Starting) -> str:
     plural = "s" if event.prompts != 1 else ""
     what = f"{event.rows} runs on {event.prompts} prompt{plural}, about {duration(event.seconds)}"
+    if event.kept:
+        what += f" ({event.kept} runs are there from before)"
+    if event.again:
+        what += f"; a winner is then measured again, about {duration(event.again)}"
     return what if event.phase == "main" else f"{PHASES[event.phase]}: {what}"
+
+
+def warming_up(event: WarmingUp) -> str:
+    left = f", about {duration(event.seconds)} to go" if event.seconds is not None else ""
+    return f"warm-up {event.number}/{event.total}: {event.session}{left}"
+
+
+def comparing(event: Comparing) -> str:
+    return f"classing differences: {event.candidate.key}, about {duration(event.eta)} left"
 
 
 class Quiet:
@@ -58,10 +79,12 @@ class Lines(Quiet):
     def __call__(self, event: Event) -> None:
         match event:
             case WarmingUp():
-                self.say(f"warm-up {event.number}/{event.total}: {event.session}")
+                self.say(warming_up(event))
             case Starting():
                 self.say(starting(event))
                 self._last = time.monotonic()
+            case Comparing():
+                self.say(comparing(event))
             case Notice():
                 self.say(event.text)
             case Ran() if event.done == event.total or self._due():
@@ -110,8 +133,8 @@ class Live(Quiet):
     def __call__(self, event: Event) -> None:
         match event:
             case WarmingUp():
-                what = f"warm-up: {event.session}"
-                self._show(what, event.number - 1, event.total)
+                eta = duration(event.seconds) if event.seconds is not None else ""
+                self._show(f"warm-up: {event.session}", event.number - 1, event.total, eta=eta)
             case Starting():
                 self.say(starting(event))
                 self._show(PHASES[event.phase], 0, event.rows, eta=duration(event.seconds))
@@ -124,6 +147,8 @@ class Live(Quiet):
                 speed = f"{tps:.1f} tok/s" if tps else ""
                 what = f"{event.row.slot.prompt.prompt.id}: {event.row.slot.candidate.key}"
                 self._show(what, event.done, event.total, speed, duration(event.eta))
+            case Comparing():
+                self._show(f"classing: {event.candidate.key}", 1, 1, eta=duration(event.eta))
             case Notice():
                 self.say(event.text)
 

@@ -19,10 +19,11 @@ from typing import Any
 from localspec import __version__
 from localspec.bench.analysis import Measured
 from localspec.bench.audit import Audit
+from localspec.bench.resume import Facts, Sitting, keep
 from localspec.bench.rows import Row
 from localspec.bench.runner import Measurement
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import BuildInfo, ModelInfo
+from localspec.records import BenchOptions, BuildInfo, ModelInfo
 
 Json = dict[str, Any]
 
@@ -46,6 +47,11 @@ class Report:
     warnings: tuple[str, ...] = ()
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What the engine said when it opened a session."""
+    options: BenchOptions | None = None
+    """With these and ``facts`` an interrupted benchmark can be resumed."""
+    facts: Facts = field(default_factory=dict)
+    before: tuple[Sitting, ...] = ()
+    """The sittings in which a resumed benchmark was measured before this one."""
 
 
 # ---- the result file --------------------------------------------------------------------------
@@ -58,9 +64,13 @@ def result(report: Report) -> Json:
     for p in plan.prompts:
         workloads[p.prompt.workload] = workloads.get(p.prompt.workload, 0) + 1
     baseline = report.effective.get("baseline", {})
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    unfinished = None
+    if m.state == "interrupted" and report.options is not None:
+        unfinished = keep(report.options, report.facts, m, created, report.before)
     return {
         "schema": 1,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": created,
         "localspec": __version__,
         "machine": dict(report.machine),
         "build": {
@@ -100,9 +110,11 @@ def result(report: Report) -> Json:
             for s in plan.skipped
         ],
         "warnings": list(report.warnings),
-        "status": "interrupted" if m.interrupted else "complete",
+        "status": m.state,
+        "resumed": [asdict(sitting) for sitting in report.before] or None,
         "candidates": [_candidate(report, c) for c in report.table.values()],
         "rows": [row_record(r) for r in m.rows],
+        "resume": unfinished,
     }
 
 
@@ -111,6 +123,8 @@ def _candidate(report: Report, measured: Measured) -> Json:
     audit = report.audits.get(candidate.key, Audit())
     effective = dict(report.effective.get(candidate.session, {}))
     chosen, drafter = measured.chosen, candidate.drafter
+    # a part of the runs is judged by nobody: the reader does not see why the others are missing
+    whole = report.measurement.state != "interrupted" and not status.given_up
     return {
         "drafter": candidate.drafter.name,
         "method": candidate.drafter.method,
@@ -126,7 +140,7 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "status": status.state,
         "reason": status.reason,
         **_figures(measured),
-        "verdict": "baseline" if candidate.is_baseline else measured.verdict,
+        "verdict": "baseline" if candidate.is_baseline else measured.verdict if whole else None,
         "confirmed": chosen is not None,
         "chosen_at": None
         if chosen is None
@@ -205,6 +219,7 @@ def row_record(row: Row) -> Json:
         "n_max": s.candidate.drafter.draft_length,
         "temperature": s.candidate.temperature,
         "run": s.run,
+        "sitting": row.sitting,
         "order": s.order,
         "block": s.block,
         "phase": s.phase,
@@ -224,7 +239,13 @@ def row_record(row: Row) -> Json:
 
 
 def to_json(result: Json) -> str:
-    return json.dumps(result, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    """Indented for a person, but for what --resume needs: every token and step of every run."""
+    unfinished = result.get("resume")
+    text = json.dumps({**result, "resume": None}, indent=1, allow_nan=False, ensure_ascii=False)
+    if unfinished is not None:
+        section = json.dumps(unfinished, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = text.rpartition("null")[0] + section + "\n}"
+    return text + "\n"
 
 
 def to_csv(result: Json) -> str:

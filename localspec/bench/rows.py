@@ -3,6 +3,7 @@
 Flags: ``short`` (fewer than 32 tokens), ``repeats`` (the text ends in a loop, which inflates the
 accept length), ``context`` (ended because the context was full), ``disturbed`` (other load or the
 clock was unlike the rest of the measurement), ``replaced`` (measured again; not in any figure),
+``parted`` (of a prompt left half measured by an interruption and measured again; in no figure),
 ``pairing`` (a baseline's run made only to sit next to a repeated one; in the speedup, not in the
 baseline's own figures), ``faulty`` (a greedy repetition gave other tokens), ``crashed`` (the engine
 died; no figures), ``cancelled`` (cut by the user; not in any figure).
@@ -25,6 +26,7 @@ Flag = Literal[
     "context",
     "disturbed",
     "replaced",
+    "parted",
     "pairing",
     "faulty",
     "crashed",
@@ -49,12 +51,14 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run that was made. ``generation`` is None where the engine died."""
+    """A run that was made. ``generation`` is None where the engine died. ``sitting`` counts from 0
+    how often the measurement had been interrupted and resumed before."""
 
     slot: Slot
     generation: Generation | None
     flags: frozenset[Flag] = frozenset()
     conditions: Conditions = Conditions()
+    sitting: int = 0
 
     def flagged(self, *flags: Flag) -> Row:
         return replace(self, flags=self.flags | set(flags))
@@ -62,11 +66,12 @@ class Row:
     @property
     def counts_for_figures(self) -> bool:
         """Whether the run is in its candidate's own figures."""
-        return self.generation is not None and not self.flags & {
-            "replaced",
-            "pairing",
-            "cancelled",
-        }
+        return self.in_pairs and "pairing" not in self.flags
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether the run is compared with others."""
+        return self.generation is not None and not self.flags & {"replaced", "parted", "cancelled"}
 
 
 def flags_of(generation: Generation) -> frozenset[Flag]:
@@ -97,12 +102,24 @@ def repeats_itself(tokens: Sequence[int]) -> bool:
 
 
 def mark_disturbed(rows: Sequence[Row]) -> list[Row]:
-    """Flag runs during which other load or the clock lay more than 5 % from the median of all runs:
-    5 points of the machine's cores, 5 % of the clock.
+    """Flag runs during which other load or the clock lay more than 5 % from the median of the runs
+    made together (in one sitting, and those that confirm a winner apart): 5 points of the machine's
+    cores, 5 % of the clock.
 
     Against the median and not against the reading before the run: a steady load hits all
     candidates alike and spoils no comparison, a single reading of a short run is mostly noise.
     """
+    together: dict[tuple[int, bool], list[int]] = {}
+    for i, row in enumerate(rows):
+        together.setdefault((row.sitting, row.slot.phase == "confirm"), []).append(i)
+    marked = list(rows)
+    for members in together.values():
+        for i, row in zip(members, _mark_disturbed([rows[i] for i in members]), strict=True):
+            marked[i] = row
+    return marked
+
+
+def _mark_disturbed(rows: Sequence[Row]) -> list[Row]:
     loads = [r.conditions.other_load for r in rows if r.conditions.other_load is not None]
     clocks = [r.conditions.clock for r in rows if r.conditions.clock]
     load = median(loads) if loads else None
@@ -141,9 +158,7 @@ def pair_up(rows: Iterable[Row], candidate: str, baseline: str) -> list[tuple[Ro
         s = row.slot
         return s.phase, s.block, s.run, s.prompt.prompt.workload, s.prompt.prompt.id
 
-    usable = [
-        r for r in rows if r.generation is not None and not r.flags & {"replaced", "cancelled"}
-    ]
+    usable = [r for r in rows if r.in_pairs]
     partners = {place(r): r for r in usable if r.slot.candidate.key == baseline}
     return [
         (r, partners[place(r)])

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Literal, Protocol
 
 from localspec.bench.analysis import analyse, winners
+from localspec.bench.audit import expected_seconds
 from localspec.bench.plan import (
     Candidate,
     Phase,
@@ -91,25 +92,33 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class WarmingUp:
+    """``seconds``: about what there is to do from here on, as soon as there is a speed."""
+
     session: str
     number: int
     total: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """The measurement starts: ``rows`` runs, about ``seconds``, on so many prompts."""
+    """A phase starts: ``rows`` runs on so many prompts. ``seconds``: about what there is to do from
+    here to the end of the measurement. ``again``: how long a winner, should there be one, is then
+    measured for; that is not in it. ``kept``: runs of an earlier sitting, which are not made."""
 
     phase: Phase
     rows: int
     prompts: int
     seconds: float
+    again: float = 0.0
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """A run goes on. ``tps`` is of the tokens since the last event, in engine time; ``chunk`` is
-    what came since, None as the run begins."""
+    what came since, None as the run begins; ``eta``, here and below, are the seconds to the end of
+    the measurement."""
 
     slot: Slot
     done: int
@@ -131,13 +140,21 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparing:
+    """The runs are made, and the differences of one candidate's output are being classed."""
+
+    candidate: Candidate
+    eta: float
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A sentence for the person."""
 
     text: str
 
 
-Event = WarmingUp | Starting | Running | Ran | Notice
+Event = WarmingUp | Starting | Running | Ran | Comparing | Notice
 Observer = Callable[[Event], None]
 Enough = Callable[[Sequence[Row]], bool]
 """Asked before each run of the main phase, with the rows so far: is the rest not needed? It decides
@@ -145,14 +162,43 @@ by the precision that was reached, never by who is ahead; it may also wait."""
 
 
 @dataclass
+class Earlier:
+    """What was measured of a plan before it was interrupted. ``blocks``: per phase, whether it was
+    arranged in blocks."""
+
+    rows: list[Row]
+    status: dict[str, Status]
+    blocks: dict[Phase, bool]
+
+
+@dataclass
 class Measurement:
-    """What was measured. ``prompts`` are those really used (``--quick`` takes fewer)."""
+    """What was measured. The plan's prompts are those really used (``--quick`` takes fewer)."""
 
     plan: Plan
     rows: list[Row] = field(default_factory=list)
     status: dict[str, Status] = field(default_factory=dict)
     interrupted: bool = False
     together: bool = True
+    blocks: dict[Phase, bool] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Literal["complete", "interrupted", "crashed", "refused"]:
+        """The worst that befell the whole or any candidate of it."""
+        states = {s.state for s in self.status.values()}
+        if self.interrupted or "interrupted" in states:
+            return "interrupted"
+        if "crashed" in states:
+            return "crashed"
+        return "refused" if "refused" in states else "complete"
+
+    @property
+    def judged(self) -> list[Row]:
+        """The rows that figures are made of: a winner that was not measured again to the end counts
+        as not measured again."""
+        if not self.interrupted:
+            return self.rows
+        return [r for r in self.rows if r.slot.phase != "confirm"]
 
 
 class Runner:
@@ -162,6 +208,7 @@ class Runner:
         sessions: Sessions,
         tell: Observer,
         meter: Callable[[Iterable[int]], Meter] = LoadMeter,
+        earlier: Earlier | None = None,
         *,
         enough: Enough = lambda _: False,
         interval: float = CHUNK_SECONDS,
@@ -174,8 +221,16 @@ class Runner:
         self._tell = tell
         self._rows: list[Row] = []
         self._status = {c.key: Status() for c in plan.candidates}
+        self._blocks: dict[Phase, bool] = {}
+        self._sitting = 0
+        if earlier is not None:
+            self._rows = list(earlier.rows)
+            self._status |= earlier.status
+            self._blocks = dict(earlier.blocks)
+            self._sitting = 1 + max((r.sitting for r in earlier.rows), default=0)
         self._seconds: dict[str, list[float]] = {}
         self._expected: dict[str, float] = {}
+        self._after = 0.0
         self._began = 0.0
 
     def run(self) -> Measurement:
@@ -192,7 +247,7 @@ class Runner:
             interrupted = True
             self._cut_short("stopped by the user")
         except LocalspecError as error:  # a new engine could not be started
-            if not self._rows:
+            if not any(r.sitting == self._sitting for r in self._rows):
                 raise
             self._tell(Notice(str(error)))
             self._cut_short(error.message)
@@ -200,10 +255,11 @@ class Runner:
             self._cut_short("there is no baseline to compare it with")
         return Measurement(
             self._plan,
-            mark_faulty(self._rows),
+            mark_faulty(mark_disturbed(self._rows)),
             self._status,
             interrupted,
             self._sessions.together,
+            self._blocks,
         )
 
     # ---- phases -------------------------------------------------------------------------------
@@ -215,7 +271,11 @@ class Runner:
             members.setdefault(c.session, []).append(c)
         said: set[str] = set()
         for number, (session, candidates) in enumerate(members.items(), 1):
-            self._tell(WarmingUp(session, number, len(members)))
+            seconds = None
+            if number > 1:
+                each = self._elapsed() / (number - 1)
+                seconds = each * (len(members) - number + 1) + self._foreseen()
+            self._tell(WarmingUp(session, number, len(members), seconds))
             one = candidates[0]
             generation = None
             while generation is None and not self._status[one.key].given_up:
@@ -248,21 +308,23 @@ class Runner:
     def _choose_prompts(self) -> None:
         """``--quick``: as many prompts as fit a minute, spread over the workloads; where not even
         the fewest fit, shorter runs too."""
-        if not self._plan.quick:
+        if not self._plan.quick or self._rows:  # a resumed one has chosen
             return
         each = sum(self._expected.values()) * self._plan.runs
         left = QUICK_SECONDS - self._elapsed()
         count = max(QUICK_FEWEST, int(left / each) if each > 0 else len(self._plan.prompts))
         tokens = self._plan.max_tokens
-        if each * QUICK_FEWEST > left:
-            tokens = min(tokens, SHORT)
+        if each * QUICK_FEWEST > left and tokens > SHORT:
+            self._expected = {k: v * SHORT / tokens for k, v in self._expected.items()}
+            tokens = SHORT
         self._plan = replace(
             self._plan, prompts=spread(self._plan.prompts, count), max_tokens=tokens
         )
 
     def _schedule(self, phase: Phase, candidates: Sequence[Candidate]) -> list[Slot]:
         usable = [c for c in candidates if not self._status[c.key].given_up]
-        arrange = interleaved if self._sessions.together else in_blocks
+        blocks = self._blocks.setdefault(phase, not self._sessions.together)
+        arrange = in_blocks if blocks else interleaved
         return arrange(
             self._plan,
             self._plan.prompts,
@@ -276,34 +338,47 @@ class Runner:
         """Make disturbed and crashed runs again, once, as far as the share of rows (and the minute
         of ``--quick``) allows. A repeat takes the place of the first run only when all of it went
         well."""
+        if any(r.slot.phase == "confirm" for r in self._rows):
+            return  # in an earlier sitting, and what was confirmed rests on it
         self._rows = mark_disturbed(self._rows)
+        made = self._to_repeat(0.0)
+        try:
+            self._do([slot for _, slots in made.values() for slot in slots])
+        finally:
+            for number, (repeat, slots) in made.items():
+                self._settle(repeat, number, len(slots))
+
+    def _to_repeat(self, seconds: float) -> dict[int, tuple[Repeat, list[Slot]]]:
+        """The repeats of unsound runs and their slots, by block, as far as they are allowed
+        ``seconds`` from now."""
         unsound = [
             r.slot
             for r in self._rows
-            if r.flags & {"disturbed", "crashed"}
+            if r.slot.phase == "main"
+            and r.flags & {"disturbed", "crashed"}
+            and not r.flags & {"replaced", "parted"}
             and not self._status[r.slot.candidate.key].given_up
         ]
         first = len(self._rows)
         block = 1 + max((r.slot.block for r in self._rows), default=0)
         slots: list[Slot] = []
-        made: dict[int, Repeat] = {}
+        made: dict[int, tuple[Repeat, list[Slot]]] = {}
         for repeat in repeats(self._plan, unsound):
             more = repeat.slots(self._plan, first + len(slots), block + len(made))
             if slots and len(slots) + len(more) > REPEATED_SHARE * first:
                 break
-            if self._plan.quick and self._elapsed() + self._estimate(slots + more) > QUICK_SECONDS:
+            ends = self._elapsed() + seconds + self._estimate(slots + more)
+            if self._plan.quick and ends > QUICK_SECONDS:
                 break
-            made[block + len(made)] = repeat
+            made[block + len(made)] = repeat, more
             slots += more
-        if slots:
-            self._do(slots)
-        for number, repeat in made.items():
-            self._settle(repeat, number)
+        return made
 
-    def _settle(self, repeat: Repeat, block: int) -> None:
+    def _settle(self, repeat: Repeat, block: int, runs: int) -> None:
         """Decide which of the first and the repeated runs count."""
         again = [r for r in self._rows if r.slot.phase == "repeat" and r.slot.block == block]
-        went_well = bool(again) and all(r.generation for r in again)
+        went_well = len(again) == runs and all(r.generation for r in again)
+        went_well = went_well and not any("cancelled" in r.flags for r in again)
         for i, row in enumerate(self._rows):
             s = row.slot
             if s.phase == "repeat" and s.block == block:
@@ -322,20 +397,32 @@ class Runner:
     def _confirm(self) -> None:
         """Measure the winner of each temperature again, against the baseline, on runs that were not
         used to choose it. With a single candidate nothing was chosen."""
-        best = winners(analyse(self._plan, self._rows))
-        drafted = {c.session for c in self._plan.candidates if not c.is_baseline}
-        if self._plan.quick or not best or len(drafted) < 2:
+        chosen_by = [r for r in self._rows if r.slot.phase != "confirm"]
+        best = winners(analyse(self._plan, chosen_by))
+        if not best or not self._confirms():
             return
         pairs = [c for m in best for c in (self._plan.baseline_of(m.candidate), m.candidate)]
         self._do(self._schedule("confirm", pairs))
 
+    def _confirms(self) -> bool:
+        drafted = {c.session for c in self._plan.candidates if not c.is_baseline}
+        return not self._plan.quick and len(drafted) > 1
+
     # ---- runs ---------------------------------------------------------------------------------
 
     def _do(self, slots: Sequence[Slot]) -> None:
+        whole, slots = len(slots), self._missing(slots)
         if not slots:
             return
-        prompts = len({s.prompt for s in slots})
-        self._tell(Starting(slots[0].phase, len(slots), prompts, self._estimate(slots)))
+        self._look_ahead(slots[0].phase, slots)
+        phase, prompts = slots[0].phase, len({s.prompt for s in slots})
+        seconds = self._estimate(slots)
+        again = 0.0
+        if phase == "main" and self._confirms():
+            each = seconds / len(slots)
+            again = 2 * each * len(self._plan.prompts) * self._plan.runs
+        kept = whole - len(slots)
+        self._tell(Starting(phase, len(slots), prompts, seconds + self._after, again, kept))
         for done, slot in enumerate(slots):
             if self._baseline_lost():
                 return
@@ -347,6 +434,28 @@ class Runner:
                 return
             self._one(slot, done, len(slots), slots[done + 1 :])
 
+    def _missing(self, slots: Sequence[Slot]) -> list[Slot]:
+        """The slots that no earlier sitting has filled. What belongs together and was left half
+        made is made again as a whole: runs of different days are no pairs."""
+        if not self._sitting or not slots:
+            return list(slots)
+        blocks = self._blocks.get(slots[0].phase, False)
+
+        def group(slot: Slot) -> tuple[object, ...]:
+            return slot.phase, slot.block, *(() if blocks else (slot.run, slot.prompt))
+
+        def place(slot: Slot) -> tuple[object, ...]:
+            return slot.phase, slot.block, slot.run, slot.prompt, slot.candidate
+
+        made = {place(r.slot) for r in self._rows if not r.flags & {"parted", "cancelled"}}
+        open_groups = {group(s) for s in slots if place(s) not in made}
+        for i, row in enumerate(self._rows):
+            if group(row.slot) in open_groups and "cancelled" not in row.flags:
+                self._rows[i] = row.flagged("parted")
+        order = len(self._rows)
+        missing = [s for s in slots if group(s) in open_groups]
+        return [replace(s, order=order + i) for i, s in enumerate(missing)]
+
     def _out_of_time(self, slots: Sequence[Slot], done: int) -> bool:
         """``--quick`` on a machine slower than its warm-up promised: the prompts that were not
         begun are left out, beyond the fewest. Decided by the clock alone, never by a speedup."""
@@ -354,6 +463,7 @@ class Runner:
         slot = slots[done]
         if (
             not self._plan.quick
+            or self._sitting
             or slot.phase != "main"
             or slot.prompt in begun
             or len(begun) < QUICK_FEWEST
@@ -375,7 +485,7 @@ class Runner:
                 watch.look(at_most_every=CHUNK_SECONDS / 2)
             gone = time.monotonic() - began
             eta = max(0.0, self._estimate([slot]) - gone) + self._estimate(rest)
-            self._tell(Running(slot, done, total, tokens, tps, eta, chunk))
+            self._tell(Running(slot, done, total, tokens, tps, eta + self._after, chunk))
 
         try:
             if self._sessions.use(candidate.session, candidate.drafter):
@@ -388,14 +498,16 @@ class Runner:
             )
             conditions = watch.conditions()
         except EngineDied as error:
-            self._keep(Row(slot, None, frozenset({"crashed"})), done, total, rest)
+            crashed = Row(slot, None, frozenset({"crashed"}), sitting=self._sitting)
+            self._keep(crashed, done, total, rest)
             self._crashed([candidate], error)
             return
         except LocalspecError as error:
             self._refused([candidate], error)
             return
         self._seconds.setdefault(candidate.key, []).append(time.monotonic() - began)
-        self._keep(Row(slot, generation, flags_of(generation), conditions), done, total, rest)
+        row = Row(slot, generation, flags_of(generation), conditions, self._sitting)
+        self._keep(row, done, total, rest)
         if generation.stop == "cancelled":
             raise KeyboardInterrupt
 
@@ -438,7 +550,8 @@ class Runner:
 
     def _keep(self, row: Row, done: int, total: int, rest: Sequence[Slot]) -> None:
         self._rows.append(row)
-        self._tell(Ran(row, done + 1, total, self._estimate(rest)))
+        self._look_ahead(row.slot.phase, rest)
+        self._tell(Ran(row, done + 1, total, self._estimate(rest) + self._after))
 
     # ---- trouble ------------------------------------------------------------------------------
 
@@ -492,9 +605,33 @@ class Runner:
 
     def _estimate(self, slots: Sequence[Slot]) -> float:
         """Seconds that slots take, from measured runs of their candidates as soon as there are."""
-        total = 0.0
-        for slot in slots:
-            seen = self._seconds.get(slot.candidate.key)
-            key = slot.candidate.key
-            total += sum(seen) / len(seen) if seen else self._expected.get(key, 0.0)
-        return total
+        return sum(self._each(slot.candidate) for slot in slots)
+
+    def _each(self, candidate: Candidate) -> float:
+        """Seconds that a run takes: the mean of those seen. Before the first one it is as the
+        warm-up promised, corrected by how far its promises for the others were off."""
+        if seen := self._seconds.get(candidate.key):
+            return fmean(seen)
+        promised = sum(self._expected[k] for k in self._seconds if k in self._expected)
+        came = sum(fmean(v) for k, v in self._seconds.items() if k in self._expected)
+        return self._expected.get(candidate.key, 0.0) * (came / promised if promised else 1.0)
+
+    def _look_ahead(self, phase: Phase, rest: Sequence[Slot]) -> None:
+        """What will follow the ``rest`` of a phase, by the rows so far: repeats of unsound runs and
+        the classing of differences."""
+        self._after = expected_seconds(self._plan, self._rows)
+        if phase == "main":
+            kept, self._rows = self._rows, mark_disturbed(self._rows)
+            again = self._to_repeat(self._estimate(rest))
+            self._rows = kept
+            self._after += self._estimate([s for _, slots in again.values() for s in slots])
+
+    def _foreseen(self) -> float:
+        """Seconds of the main phase while candidates are still being warmed up: those to come are
+        taken to be like those seen."""
+        seen = len(self._expected)
+        total = sum(self._expected.values()) / seen * len(self._plan.candidates) if seen else 0.0
+        runs = len(self._plan.prompts) * self._plan.runs
+        if self._plan.quick:
+            runs = min(runs, max(QUICK_FEWEST, int(QUICK_SECONDS / total) if total else runs))
+        return total * runs

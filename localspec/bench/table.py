@@ -15,10 +15,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from localspec.bench.workloads import ONE_PROMPT
 from localspec.records import Counts
 
 Json = dict[str, Any]
 NA = "n/a"
+REACH_SHOWN = 8
 RARE = 0.01
 """Draft lengths of fewer steps than this share are not listed."""
 
@@ -38,15 +40,14 @@ ASCII = Signs("^", "v", "ok")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``width``: a column of words may wrap and is at most so wide; numbers (None) never wrap.
-    ``part`` 1 is what a person asks first, 2 is why, 0 goes with both; a narrow terminal shows the
-    parts below each other."""
+    """``width``: a longer cell is folded there; without it no cell ever is. Columns stand in the
+    order of what a person asks first; ``head`` says whose row it is, in every table."""
 
     title: str
     cell: Callable[[Json, Signs], str]
-    part: int
     width: int | None = None
     right: bool = True
+    head: bool = False
 
 
 # ---- cells ------------------------------------------------------------------------------------
@@ -75,20 +76,21 @@ def speedup(candidate: Json, prefix: str = "speedup") -> str:
 
 
 def verdict(candidate: Json, signs: Signs) -> str:
-    if candidate["status"] in ("refused", "interrupted"):
-        return str(candidate["status"])
+    """The verdict, else why there is none; a crash that was got over is told below the table."""
     word = candidate["verdict"]
+    if word in ("faster", "slower"):
+        return f"{word} {signs.up if word == 'faster' else signs.down}"
+    if word == "no difference shown":
+        return str(word)
+    if candidate["status"] != "ok":
+        return str(candidate["status"])
     if word == "baseline":
-        word = ""
-    elif word is None:
-        word = "no verdict" if candidate["speedup"] is not None else NA
-    elif word in ("faster", "slower"):
-        word = f"{word} {signs.up if word == 'faster' else signs.down}"
-    return f"{word} (crashed)".strip() if candidate["status"] == "crashed" else str(word)
+        return ""
+    return "no verdict" if candidate["speedup"] is not None else NA
 
 
 def output(candidate: Json, signs: Signs) -> str:
-    """Is the output the baseline's?"""
+    """Is the output the baseline's? If not: how many differ, the worst kind."""
     if candidate["verdict"] == "baseline":
         return ""
     found, compared = candidate["divergences"], candidate["compared"]
@@ -102,13 +104,16 @@ def output(candidate: Json, signs: Signs) -> str:
         "not classed": sum(d["class"] is None for d in found),
     }
     words = {"near tie": "near ties", "MISMATCH": "MISMATCHES"}
-    return ", ".join(
-        f"{n} {words.get(kind, kind) if n > 1 else kind}" for kind, n in counts.items() if n
-    )
+    kind = next(kind for kind in ("MISMATCH", "not classed", "near tie") if counts[kind])
+    return f"{counts[kind]} {words.get(kind, kind) if counts[kind] > 1 else kind}"
 
 
 def reach(candidate: Json) -> str:
-    return " ".join(f"{100 * r:.0f}" for r in candidate["reach_rate"]) or "-"
+    """By position; of many positions the first ones and the last."""
+    rates = [f"{100 * r:.0f}" for r in candidate["reach_rate"]]
+    if len(rates) > REACH_SHOWN:
+        rates = [*rates[: REACH_SHOWN - 1], "..", rates[-1]]
+    return " ".join(rates) or "-"
 
 
 def shares(candidate: Json) -> str:
@@ -124,20 +129,20 @@ def _drafted(show: Callable[[Json], str]) -> Callable[[Json, Signs], str]:
     return lambda c, _: "-" if c["method"] == "none" else show(c)
 
 
-DRAFTER = Column("drafter", lambda c, _: label(c), 0, width=20, right=False)
-N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", 0)
-TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", 0)
+DRAFTER = Column("drafter", lambda c, _: label(c), width=20, right=False, head=True)
+N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", head=True)
+TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", head=True)
 COLUMNS = (
-    Column("tok/s", lambda c, _: number(c["decode_tps"], 1), 1),
-    Column("speedup [95 %]", lambda c, _: speedup(c), 1, right=False),
-    Column("verdict", verdict, 1, width=13, right=False),
-    Column("output", output, 1, width=14, right=False),
-    Column("accept\nlength", lambda c, _: number(c["accept_length"]), 2),
-    Column("draft\ncoverage", _drafted(lambda c: percent(c["draft_coverage"])), 2),
-    Column("acceptance\nrate", _drafted(lambda c: percent(c["acceptance_rate"])), 2),
-    Column("reach % by\nposition", _drafted(reach), 2, width=23, right=False),
-    Column("TTFT\nms", lambda c, _: number(c["ttft_ms"], 0), 2),
-    Column("draft/verify/\noverhead %", lambda c, _: shares(c), 2),
+    Column("tok/s", lambda c, _: number(c["decode_tps"], 1)),
+    Column("speedup [95 %]", lambda c, _: speedup(c), right=False),
+    Column("verdict", verdict, right=False),
+    Column("output", output, right=False),
+    Column("accept\nlength", lambda c, _: number(c["accept_length"])),
+    Column("draft\ncoverage", _drafted(lambda c: percent(c["draft_coverage"]))),
+    Column("acceptance\nrate", _drafted(lambda c: percent(c["acceptance_rate"]))),
+    Column("reach % by\nposition", _drafted(reach), right=False),
+    Column("TTFT\nms", lambda c, _: number(c["ttft_ms"], 0)),
+    Column("draft/verify\n/overhead %", lambda c, _: shares(c)),
 )
 
 
@@ -150,27 +155,43 @@ def columns(result: Json) -> tuple[Column, ...]:
 
 
 def render(result: Json, console: Console) -> RenderableType:
-    """The tables as wide as the console allows, without ever cutting a number."""
+    """The tables as wide as the console allows, without ever cutting a number. What a person asks
+    first comes last, where the end of the output is seen."""
     signs = ASCII if console.options.ascii_only else UNICODE
-    chosen = columns(result)
-    whole = _table(result, chosen, signs)
-    if _width(whole, console) <= console.width:
-        blocks: list[RenderableType] = [whole]
-    else:
-        blocks = [
-            _table(result, [c for c in chosen if c.part in (0, part)], signs) for part in (1, 2)
-        ]
-    blocks.insert(0, Text(heading(result), style="bold"))
-    blocks += _by_workload(result, signs, console)
-    for lines, style in (
-        (alarms(result), "bold red"),
-        (notes(result), "dim"),
-        (conclusions(result), "bold"),
-    ):
-        if lines:
-            blocks.append(Text("\n".join(lines), style=style))
-    parted = [part for block in blocks for part in ("", block)]
+    first, *others = _side_by_side(result, signs, console)
+    workloads = _by_workload(result, signs, console)
+    under = [Text(line, style="dim") for line in notes(result)]
+    loud = [Text(line, style="bold red") for line in alarms(result)]
+    answer = [Text(line, style="bold") for line in conclusions(result)]
+    head = Text(heading(result, console.width), style="bold")
+    blocks: list[list[RenderableType]] = [
+        *[[table] for table in (*workloads, *others[:-1])],
+        [*others[-1:], *under],
+        [head, first],
+        [*loud],
+        [*answer],
+    ]
+    parted = [part for block in blocks if block for part in ("", *block)]
     return Group(*parted[1:])
+
+
+def _side_by_side(result: Json, signs: Signs, console: Console) -> list[Table]:
+    """All columns in one table, or in several where they do not fit."""
+    chosen = columns(result)
+    head = [c for c in chosen if c.head]
+    tables: list[Table] = []
+    members: list[Column] = []
+    for column in chosen:
+        if column.head:
+            continue
+        wider = _table(result, [*head, *members, column], signs)
+        if members and _width(wider, console) > console.width:
+            members = [column]
+            tables.append(_table(result, [*head, column], signs))
+        else:
+            members.append(column)
+            tables[-1:] = [wider]
+    return tables
 
 
 def _width(table: Table, console: Console) -> int:
@@ -190,7 +211,7 @@ def _table(result: Json, chosen: Sequence[Column], signs: Signs) -> Table:
 
 
 def _new_table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
 
 
 def _add_column(table: Table, column: Column) -> None:
@@ -206,7 +227,7 @@ def _add_column(table: Table, column: Column) -> None:
 def _by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
     """The workloads side by side, or below each other where they do not fit."""
     names = [w["name"] for w in result["workloads"]]
-    if len(names) < 2:
+    if len(names) < 2 or result["settings"]["quick"]:  # two prompts of each speak for nothing
         return []
     together = _workload_table(result, names, signs)
     if _width(together, console) <= console.width:
@@ -236,7 +257,8 @@ def _workload_table(result: Json, names: Sequence[str], signs: Signs) -> Table:
 # ---- sentences --------------------------------------------------------------------------------
 
 
-def heading(result: Json) -> str:
+def heading(result: Json, width: int | None = None) -> str:
+    """What was measured, in one line where ``width`` allows one."""
     s, prompts = result["settings"], sum(w["prompts"] for w in result["workloads"])
     workloads = ", ".join(w["name"] for w in result["workloads"])
     runs = f", {s['runs']} runs" if s["runs"] > 1 else ""
@@ -247,12 +269,22 @@ def heading(result: Json) -> str:
         else "temperature " + ", ".join(f"{t:g}" for t in temperatures)
     )
     target = result["target"]
-    plural, threads = "s" if prompts != 1 else "", s.get("threads", NA)
-    return (
-        f"{target['name']} ({target['arch']}, {target['quant']}): {prompts} prompt{plural} of "
-        f"{workloads}{runs}, up to {s['max_tokens']} tokens, {how}, context {s.get('n_ctx', NA)}, "
-        f"{threads} thread{'' if threads == 1 else 's'}"
+    threads = s.get("threads", NA)
+    plural = "" if threads == 1 else "s"
+    given = prompts == 1 and workloads == ONE_PROMPT
+    what = "the prompt given" if given else f"{_many(prompts, 'prompt')} of {workloads}"
+    measured = f"{what}{runs}, up to {s['max_tokens']} tokens, {how}"
+    whole = (
+        f"{target['name']} ({target['arch']}, {target['quant']}): {measured}, "
+        f"context {s.get('n_ctx', NA)}, {threads} thread{plural}"
     )
+    if width is None or len(whole) <= width:
+        return whole
+    return f"{target['name']} ({target['quant']}): {measured}, {threads} thread{plural}"
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def alarms(result: Json) -> list[str]:
@@ -285,6 +317,7 @@ FLAG_NOTES = {
     "context": "ended because the context was full",
     "disturbed": "ran while other load or the clock was unlike the rest",
     "replaced": "were measured again and are in no figure",
+    "parted": "are of prompts half measured when it was interrupted, and were made again",
     "crashed": "ended with the engine's death",
     "cancelled": "were cut by the user and are in no figure",
 }
@@ -294,11 +327,9 @@ def notes(result: Json) -> list[str]:
     """Footnotes: what the columns mean and which rows are doubtful."""
     lines = []
     if len(result["candidates"]) > 1:
-        lines.append(
-            "speedup: geometric mean of paired ratios to the baseline's decode tok/s of the same "
-            "prompt; verdicts are corrected for the number of candidates (Holm), so an interval "
-            "may exclude 1 without one."
-        )
+        lines.append("speedup: mean ratio of decode tok/s to the baseline's on the same prompts.")
+    if any(map(_corrected, result["candidates"])):
+        lines.append("Verdicts are corrected (Holm), so an interval may exclude 1 without one.")
     methods = {c["speedup_method"] for c in result["candidates"]} - {None}
     if any("this prompt only" in m for m in methods):
         lines.append("The interval is over runs of one prompt: it speaks for this prompt only.")
@@ -330,6 +361,13 @@ def notes(result: Json) -> list[str]:
             )
     lines += dict.fromkeys(note for c in result["candidates"] for note in c.get("notes", ()))
     total = len(result["rows"])
+    if result["resumed"]:
+        earlier = sum(s["runs"] for s in result["resumed"])
+        when = ", ".join(s["created"] for s in result["resumed"])
+        lines.append(
+            f"Resumed: {earlier} of {total} runs are from an earlier sitting ({when}); runs are "
+            "only compared with runs of their own sitting."
+        )
     for flag, meaning in FLAG_NOTES.items():
         rows = _flagged(result, flag)
         if rows:
@@ -341,6 +379,13 @@ def notes(result: Json) -> list[str]:
         )
     lines += [f"{s['workload']}/{s['prompt']} {s['reason']}." for s in result["skipped"]]
     return lines
+
+
+def _corrected(candidate: Json) -> bool:
+    """Does the interval alone say more than the verdict?"""
+    interval = candidate["speedup_ci"]
+    no_verdict = candidate["verdict"] == "no difference shown"
+    return no_verdict and interval is not None and not interval[0] <= 1 <= interval[1]
 
 
 def _counts(candidate: Json) -> Counts:
@@ -404,6 +449,8 @@ def _conclusion(members: Sequence[Json], quick: bool) -> str:
     if not others:
         return f"The baseline runs at {plain}; no drafter was measured."
     judged = [c for c in others if c["verdict"] is not None]
+    if not judged and all(c["status"] in ("crashed", "refused") for c in others):
+        return f"No drafter could be measured; the baseline runs at {plain}."
     if not judged:
         return "Too few runs for a verdict: give three prompts or more, or --runs 5 for one prompt."
     faster = [c for c in judged if c["verdict"] == "faster"]
@@ -414,8 +461,8 @@ def _conclusion(members: Sequence[Json], quick: bool) -> str:
         if best["confirmed"]:
             return f"{said}, measured again on runs not used to choose it."
         if len(others) > 1:
-            more = " Without --quick the winner is measured again." if quick else ""
-            return f"{said}; chosen and measured on the same runs, so rather too good.{more}"
+            more = ": without --quick the winner is measured again" if quick else ""
+            return f"{said}; chosen by the same runs, so rather too good{more}."
         return f"{said}."
     if fallen:
         return (
@@ -425,7 +472,7 @@ def _conclusion(members: Sequence[Json], quick: bool) -> str:
         )
     if all(c["verdict"] == "slower" for c in judged):
         return f"Every drafter measured is slower here: use the baseline ({plain})."
-    return f"No drafter is shown to be faster here: the baseline ({plain}) is the one to use."
+    return f"No drafter is shown to be faster here: use the baseline ({plain})."
 
 
 def name(candidate: Json) -> str:

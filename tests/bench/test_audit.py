@@ -1,6 +1,6 @@
 import pytest
 
-from localspec.bench.audit import audit, first_difference
+from localspec.bench.audit import audit, expected_seconds, first_difference
 from localspec.engine.messages import Probed, Replayed
 from localspec.errors import EngineDied, EngineFailed
 
@@ -94,8 +94,45 @@ def test_the_probe_speaks_only_for_the_length_it_was_made_at(made, pair):
 
 def test_the_probe_tries_every_batch_size_in_use_up_to_the_longest_reach(made, pair):
     evidence = Evidence()
-    pair(TEXT, made.generation(TEXT), evidence, n_max=5, prompt_tokens=100)
+    pair(TEXT, made.generation(PARTED), evidence, n_max=5, prompt_tokens=100)
     assert evidence.probed == [(100, (2, 3, 4, 5, 6)), (164, (2, 3, 4, 5, 6))]
+
+
+def test_where_nothing_differs_nothing_is_probed(made, pair):
+    evidence = Evidence()
+    assert pair(TEXT, made.generation(TEXT), evidence).strict_up_to is None
+    assert evidence.probed == []
+
+
+def test_a_candidates_batches_are_probed_once_for_all_its_divergences(made):
+    base, drafter = made.candidate(), made.candidate("small", 3)
+    prompts = [made.prompt(f"p{i}") for i in range(3)]
+    rows = [
+        made.row(who, p, made.generation(tokens))
+        for p in prompts
+        for who, tokens in ((base, TEXT), (drafter, PARTED))
+    ]
+    evidence = Evidence(equal=lambda length: False)
+    found = audit(made.plan([base, drafter], prompts), rows, evidence)[drafter.key]
+    assert (len(found.divergences), len(evidence.asked), len(evidence.probed)) == (3, 3, 1)
+
+
+def test_how_long_it_will_take_is_told_before_and_as_it_goes(made):
+    base, p = made.candidate(), made.prompt("p")
+    same, one, two = (made.candidate(name, 3) for name in ("same", "one", "two"))
+    plan = made.plan([base, same, one, two], [p])
+    texts = {base: TEXT, same: TEXT, one: PARTED, two: PARTED}
+    rows = [made.row(who, p, made.generation(tokens)) for who, tokens in texts.items()]
+    assert expected_seconds(plan, rows[:2]) == 0
+    expected = expected_seconds(plan, rows)
+    # 10 and 74 tokens, each prefilled 4 times, and the prompt twice, at 10 / 0.05 s; on 74 tokens
+    # and on 10 a batch of each size and 4 + 1 single rows, and twice 20 tokens, at 100 tok/s
+    assert expected == pytest.approx(2 * ((84 * 4 + 20) / 200 + (2 * (3 + 1 + 4) + 40) / 100))
+    told = []
+    audit(plan, rows, Evidence(), lambda candidate, seconds: told.append((candidate, seconds)))
+    assert [c for c, _ in told] == [one, two]
+    assert told[0][1] == pytest.approx(expected)
+    assert 0 < told[1][1] < expected / 10, "it went faster than that"
 
 
 def test_an_output_that_ends_early_is_a_mismatch(made, pair):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,7 @@ def test_the_demo_model_end_to_end(workload, tmp_path, capsys):
     assert draft["accept_length"] > 1
     assert result["target"]["arch"] == "llama"
     assert re.fullmatch("[0-9a-f]{64}", result["target"]["sha256"])
+    assert result["target"]["size_bytes"] == Path(result["target"]["file"]).stat().st_size
     assert result["settings"]["threads"] == result["settings"]["threads_batch"] == 1
     assert result["settings"]["n_ctx"] == 256
     assert result["settings"]["flash_attn"] == "on"

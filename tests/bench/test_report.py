@@ -48,9 +48,10 @@ def make(
     status=None,
     effective=None,
     notes=None,
+    quick=False,
     **measured,
 ):
-    plan = made.plan(candidates, prompts)
+    plan = made.plan(candidates, prompts, quick=quick)
     measurement = Measurement(
         plan, rows, {c.key: Status() for c in candidates} | (status or {}), **measured
     )
@@ -136,6 +137,53 @@ def test_the_result_has_the_names_that_were_promised(full, empty):
     assert full["settings"]["n_ctx"] == 512
 
 
+@pytest.mark.parametrize(
+    ("states", "interrupted", "status", "verdicts"),
+    [
+        (("ok", "ok", "ok"), False, "complete", ["faster", "slower"]),
+        (("ok", "crashed", "ok"), False, "crashed", ["faster", "slower"]),
+        (("ok", "refused", "ok"), False, "refused", [None, "slower"]),
+        (("ok", "refused", "crashed"), False, "crashed", [None, "slower"]),
+        (("crashed", "interrupted", "interrupted"), False, "interrupted", [None, None]),
+        (("ok", "crashed", "interrupted"), True, "interrupted", [None, None]),
+        (("ok", "ok", "ok"), True, "interrupted", [None, None]),
+    ],
+)
+def test_the_whole_is_as_well_as_its_worst_part(
+    made, people, prompts, states, interrupted, status, verdicts
+):
+    """And of runs that are not all there nobody is judged, in the file as on the screen."""
+    rows = [
+        made.row(who, p, made.generation(tps=tps * (1 + i / 500)))
+        for i, p in enumerate(prompts)
+        for who, tps in zip(people[:3], (100, 130, 70), strict=True)
+    ]
+    kept = {
+        c.key: Status(s, given_up=s == "refused") for c, s in zip(people[:3], states, strict=True)
+    }
+    result = make(made, rows, people[:3], prompts, status=kept, interrupted=interrupted)
+    assert result["status"] == status
+    assert [c["verdict"] for c in result["candidates"]] == ["baseline", *verdicts]
+    text = " ".join(shown(result, 140).split())
+    for sign, word in (("▲", "faster"), ("▼", "slower")):
+        assert (f"{word} {sign}" in text) == (word in verdicts)
+    assert ("Stopped before the end" in text) == (status == "interrupted")
+
+
+def test_a_candidate_that_was_given_up_is_not_judged_by_the_runs_it_made(made, people, prompts):
+    rows = [
+        made.row(who, p, made.generation(tps=tps * (1 + i / 500)))
+        for i, p in enumerate(prompts[:5])
+        for who, tps in zip(people[:2], (100, 130), strict=True)
+    ]
+    gone = {people[1].key: Status("crashed", "It died.", 2, True)}
+    result = make(made, rows, people[:2], prompts, status=gone)
+    assert result["candidates"][1]["verdict"] is None
+    assert result["candidates"][1]["speedup"] == pytest.approx(1.3)
+    assert table.verdict(result["candidates"][1], table.UNICODE) == "crashed"
+    assert table.conclusions(result)[0].startswith("No drafter could be measured; the baseline")
+
+
 def test_absent_figures_are_null_and_the_json_is_strict(empty):
     text = report.to_json(empty)
     assert not re.search(r"NaN|Infinity", text)
@@ -197,8 +245,78 @@ def test_no_line_is_too_wide_and_no_number_is_cut(full, width):
 
 
 def test_a_wide_terminal_gets_one_table_and_a_narrow_one_two(full):
-    assert shown(full, 160).count("drafter") == 2  # the second is "By workload"
+    assert shown(full, 160).count("drafter") == 2  # the first is that of the workloads
     assert shown(full, 80).count("drafter") > 2
+
+
+NAMES_OF_THE_DEMO = ("draft-model", "eagle3", "dflash", "dspark", "ngram")
+
+
+@pytest.fixture
+def quick(made, prompts):
+    """What ``bench --model demo --quick`` shows: long drafts, wide intervals, every verdict."""
+    people = [made.candidate(), *(made.candidate(n, 2) for n in NAMES_OF_THE_DEMO[:-1])]
+    people.append(made.candidate("ngram", 8))
+    speeds = dict(zip(people, (78.8, 73.1, 98.5, 46.9, 40.6, 79.0), strict=True))
+    rows = []
+    for i, p in enumerate(prompts[:2] + prompts[4:6]):
+        for k, (who, tps) in enumerate(speeds.items()):
+            counts = None if who.is_baseline else replace(DRAFTED, decode_tokens=63)
+            one = made.generation(tps=tps * (1 + (i * k % 3) / 20), ttft=0.389, counts=counts)
+            rows.append(made.row(who, p, one))
+    same = {c.key: Audit(True, 4, (), 512) for c in people[1:]}
+    return make(made, rows, people, prompts[:2] + prompts[4:6], audits=same, quick=True)
+
+
+def test_the_demos_quick_bench_fits_a_small_terminal_and_its_answer_comes_last(quick):
+    text = shown(quick, 80)
+    lines = text.rstrip("\n").split("\n")
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert " ".join(line.strip() for line in lines[-2:]) == table.conclusions(quick)[0]
+    verdicts = [line for line in lines if re.search("no difference shown|faster .|slower .", line)]
+    assert len(verdicts) == 5, "a row a drafter, and none is folded"
+    (head,) = [i for i, line in enumerate(lines) if line.startswith("demo (Q4_1): 4 prompts of")]
+    assert lines[head + 2].split()[:5] == ["drafter", "n", "tok/s", "speedup", "[95"]
+    assert head + 4 + 6 < len(lines) < head + 14
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_every_candidate_is_one_line_of_every_table(full, quick, width):
+    """Only a name longer than its column is folded."""
+    for result, names in ((quick, ("baseline", *NAMES_OF_THE_DEMO)), (full, ("baseline", "ngram"))):
+        lines = shown(result, width).split("\n")
+        tables = sum(line.split()[:1] == ["drafter"] for line in lines)
+        for name in names:
+            rows = [line for line in lines if re.match(rf"{name} +[-\d]", line)]
+            assert len(rows) == tables
+    assert not re.search(r"^ +(shown|near ties?|identical)", "\n".join(lines), re.M)
+
+
+def test_of_long_drafts_the_first_positions_and_the_last_are_shown():
+    rates = [1 - i / 20 for i in range(16)]
+    assert table.reach({"reach_rate": rates}) == "100 95 90 85 80 75 70 .. 25"
+    assert table.reach({"reach_rate": rates[:8]}) == "100 95 90 85 80 75 70 65"
+    assert table.reach({"reach_rate": []}) == "-"
+
+
+def test_one_prompt_that_was_given_is_called_that(made, people):
+    one = made.prompt("prompt", "prompt")
+    rows = [made.row(who, one, made.generation()) for who in people[:2]]
+    result = make(made, rows, people[:2], [one])
+    assert table.heading(result).startswith("demo (llama, Q4_1): the prompt given, up to 64")
+    for prompts, words in (
+        ([made.prompt("a", "mine")], "1 prompt of mine"),
+        ([one, made.prompt("b", "prompt")], "2 prompts of prompt"),
+    ):
+        assert f": {words}, up to" in table.heading(make(made, [], people[:2], prompts))
+
+
+def test_a_correction_is_explained_where_it_shows(full):
+    said = "an interval may exclude 1 without one"
+    assert said not in " ".join(table.notes(full))
+    full["candidates"][1] |= {"verdict": "no difference shown", "speedup_ci": [1.01, 1.2]}
+    assert said in " ".join(table.notes(full))
 
 
 def test_a_pipe_gets_no_control_characters_and_an_old_terminal_no_strange_signs(full):
@@ -288,7 +406,7 @@ def test_the_answer_in_a_sentence(made, prompts):
     assert "No drafter is shown to be faster" in conclusion(made, (100, 100, 70), prompts)
     chosen = conclusion(made, (100, 130, 110), prompts)
     assert "small n=3 is 1.30x" in chosen
-    assert "chosen and measured on the same runs" in chosen
+    assert "chosen by the same runs" in chosen
     again = conclusion(made, (100, 130, 110), prompts, again=125)
     assert "small n=3 is 1.25x" in again
     assert "measured again on runs not used to choose it" in again
