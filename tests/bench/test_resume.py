@@ -402,10 +402,10 @@ def test_the_same_command_with_resume_behind_it_is_taken(interrupted):
     ],
 )
 def test_another_measurement_is_refused_by_its_options(interrupted, monkeypatch, change, said):
-    def no_engine(**_):
+    def no_engine(*_, **__):
         raise AssertionError("an engine was started")
 
-    monkeypatch.setattr(command, "Engine", no_engine)
+    monkeypatch.setattr(command, "connect", no_engine)
     with pytest.raises(UsageError) as refused:
         command.bench(replace(BenchOptions(model="", resume=interrupted.json), **change))
     assert said in refused.value.message
