@@ -36,6 +36,7 @@ app = typer.Typer(
     help="Which speculative decoding setup, if any, makes this model faster on this machine?",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut option names at 80 columns
 )
 models = typer.Typer()
 app.add_typer(models, name="models")
@@ -170,9 +171,6 @@ def _text_of(prompt: str | None, *, exact: bool = False, files: bool = False) ->
 
 # ---- options that every command shares -------------------------------------------------------
 
-_ENGINE = "Engine"
-_SAMPLER = "Sampler"
-
 
 def _engine_options(
     ctx: Annotated[
@@ -180,7 +178,6 @@ def _engine_options(
         typer.Option(
             min=1,
             help="Context size in tokens. Default: the smallest that fits the work.",
-            rich_help_panel=_ENGINE,
         ),
     ] = None,
     threads: Annotated[
@@ -188,65 +185,53 @@ def _engine_options(
         typer.Option(
             min=1,
             help="Threads of target and drafter. Default: the physical performance cores.",
-            rich_help_panel=_ENGINE,
         ),
     ] = None,
     gpu_layers: Annotated[
         int,
-        typer.Option(min=-1, help="Target layers on the GPU; -1: all.", rich_help_panel=_ENGINE),
+        typer.Option(min=-1, help="Target layers on the GPU; -1: all."),
     ] = -1,
     draft_gpu_layers: Annotated[
         int,
-        typer.Option(min=-1, help="Drafter layers on the GPU; -1: all.", rich_help_panel=_ENGINE),
+        typer.Option(min=-1, help="Drafter layers on the GPU; -1: all."),
     ] = -1,
     n_cpu_moe: Annotated[
         int,
-        typer.Option(
-            min=0, help="Keep the experts of so many layers on the CPU.", rich_help_panel=_ENGINE
-        ),
+        typer.Option(min=0, help="Keep the experts of so many layers on the CPU."),
     ] = 0,
-    device: Annotated[
-        str, typer.Option(help="Device, by llama.cpp's name.", rich_help_panel=_ENGINE)
-    ] = "",
+    device: Annotated[str, typer.Option(help="Device, by llama.cpp's name.")] = "",
     split: Annotated[
         Literal["none", "layer", "row"],
-        typer.Option(help="How several GPUs share the target.", rich_help_panel=_ENGINE),
+        typer.Option(help="How several GPUs share the target."),
     ] = "layer",
-    kv_type: Annotated[
-        KvType, typer.Option(help="KV cache type of the target.", rich_help_panel=_ENGINE)
-    ] = "f16",
-    draft_kv_type: Annotated[
-        KvType, typer.Option(help="KV cache type of the drafter.", rich_help_panel=_ENGINE)
-    ] = "f16",
+    kv_type: Annotated[KvType, typer.Option(help="KV cache type of the target.")] = "f16",
+    draft_kv_type: Annotated[KvType, typer.Option(help="KV cache type of the drafter.")] = "f16",
     flash_attn: Annotated[
         Literal["auto", "on", "off"],
-        typer.Option(help="Flash attention.", rich_help_panel=_ENGINE),
+        typer.Option(help="Flash attention."),
     ] = "auto",
     mmap: Annotated[
         bool,
         typer.Option(
             "--mmap/--no-mmap",
             help="Map the model file instead of reading it into memory.",
-            rich_help_panel=_ENGINE,
         ),
     ] = True,
     check_tensors: Annotated[
         bool,
-        typer.Option(
-            "--check-tensors", help="Look for damaged weights on loading.", rich_help_panel=_ENGINE
-        ),
+        typer.Option("--check-tensors", help="Look for damaged weights on loading."),
     ] = False,
     log_file: Annotated[
         Path | None,
-        typer.Option(help="Keep the engine's log in this file.", rich_help_panel=_ENGINE),
+        typer.Option(help="Keep the engine's log in this file."),
     ] = None,
     thinking: Annotated[
         Literal["on", "off"] | None,
-        typer.Option(help="Switch thinking where the template can.", rich_help_panel=_SAMPLER),
+        typer.Option(help="Switch thinking where the template can."),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep the K likeliest tokens; 0: all.", rich_help_panel=_SAMPLER),
+        typer.Option(min=0, help="Keep the K likeliest tokens; 0: all."),
     ] = None,
     top_p: Annotated[
         float | None,
@@ -255,7 +240,6 @@ def _engine_options(
             max=1,
             callback=_finite,
             help="Keep the likeliest tokens up to this probability; 1: all.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     min_p: Annotated[
@@ -265,7 +249,6 @@ def _engine_options(
             max=1,
             callback=_finite,
             help="Keep tokens of at least this share of the likeliest's probability; 0: all.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     repeat_penalty: Annotated[
@@ -275,7 +258,6 @@ def _engine_options(
             max=100,
             callback=_finite,
             help="Penalty on tokens already seen; 1: none.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     repeat_last_n: Annotated[
@@ -283,7 +265,6 @@ def _engine_options(
         typer.Option(
             min=-1,
             help="Over how many last tokens; -1: the context.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     presence_penalty: Annotated[
@@ -293,7 +274,6 @@ def _engine_options(
             max=100,
             callback=_finite,
             help="Taken off every token already seen.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     frequency_penalty: Annotated[
@@ -303,7 +283,6 @@ def _engine_options(
             max=100,
             callback=_finite,
             help="Taken off per time seen.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     seed: Annotated[
@@ -312,7 +291,6 @@ def _engine_options(
             min=0,
             max=2**63 - 1,
             help="Same seed and settings, same tokens.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
 ) -> EngineOptions:
@@ -484,7 +462,6 @@ Temperature = Annotated[
         max=HIGHEST_TEMPERATURE,
         callback=_finite,
         help="0 is greedy. Default: what the model's makers recommend.",
-        rich_help_panel=_SAMPLER,
     ),
 ]
 Stop = Annotated[list[str] | None, typer.Option(help="End the answer at this text; repeatable.")]
@@ -557,7 +534,6 @@ def bench(
             metavar="T,...",
             callback=_temperatures,
             help="Comma list; 0 is greedy. Default: 0.",
-            rich_help_panel=_SAMPLER,
         ),
     ] = None,
     max_tokens: MaxTokens = None,
@@ -724,7 +700,7 @@ def inspect_model(
     fit: Annotated[bool, typer.Option("--fit", help="Say whether it fits this machine.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What a GGUF says of itself, here or still on the Hub; what a repository offers."""
+    """What a GGUF says of itself, here or still on the Hub. Of a repository: what it has."""
     from localspec.models.command import inspect_model
 
     raise typer.Exit(inspect_model(model, with_fit=fit, as_json=as_json))
@@ -736,7 +712,7 @@ def list_drafters(
     offline: Annotated[bool, typer.Option("--offline", help="Do not search the Hub.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drafters that fit a target, best first: its own, the catalogue's, those here, the Hub's."""
+    """Drafters that fit a target, best first. Its own, the catalogue's, those here, the Hub's."""
     from localspec.models.hub_command import list_drafters
 
     raise typer.Exit(list_drafters(model, offline=offline, as_json=as_json))
@@ -798,7 +774,7 @@ def pull_model(
     ] = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Download a model and its drafter from Hugging Face; goes on where it was interrupted."""
+    """Download a model and its drafter from Hugging Face. Goes on where it was interrupted."""
     from localspec.hub.command import pull
 
     raise typer.Exit(pull(model, quant, drafter, quiet=quiet))
@@ -811,7 +787,7 @@ def verify_model(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Read every byte of downloaded models and compare it with what Hugging Face promised."""
+    """Check every byte of downloaded models. What counts is what Hugging Face promised."""
     from localspec.hub.command import verify
 
     raise typer.Exit(verify(model, quiet=quiet))
@@ -822,7 +798,7 @@ def remove_model(
     model: HubModel,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove a downloaded model, and what interrupted downloads of its repository left."""
+    """Remove a downloaded model. What interrupted downloads of its repository left goes too."""
     from localspec.hub.command import rm
 
     raise typer.Exit(rm(model, yes=yes))

@@ -19,3 +19,11 @@ def file_size(n_bytes: float) -> str:
     while value >= 999.95 and len(units) > 1:
         value, units = value / 1000, units[1:]
     return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def parameters(n: int) -> str:
+    """Three digits of a number of parameters, as model names give it: "135M", "7.24B"."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= 0.9995 * size:
+            return f"{n / size:.3g}{unit}"
+    return str(n)

@@ -6,8 +6,10 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -141,6 +143,8 @@ class Screen:
 
     def note(self, text: str) -> None:
         self.end_line()
+        if self.err.isatty():
+            text = _folded(text, shutil.get_terminal_size().columns)
         self.err.write(f"\x1b[2m{text}\x1b[0m\n" if self._dim_err and text else f"{text}\n")
         self.err.flush()
 
@@ -207,6 +211,18 @@ class Screen:
         if shown:
             self.err.write("\r\x1b[K")
             self.err.flush()
+
+
+def _folded(text: str, width: int) -> str:
+    """Long lines folded between words; what goes on is indented to where a label ends."""
+    lines = []
+    for line in text.splitlines():
+        label = re.match(r"\S+ {2,}", line)
+        indent = " " * (len(label[0]) if label else 0)
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [
+            ""
+        ]
+    return "\n".join(lines)
 
 
 def _same_file(one: TextIO, other: TextIO) -> bool:
@@ -458,7 +474,8 @@ class Repl:
             f"last       {statistics_line(session.last) if session.last else 'n/a'}",
         ]
         rate = totals.counts.decode_tokens / totals.times.decode if totals.times.decode else None
-        parts = [f"{totals.answers} answers", f"{_figure(rate, '.1f')} tok/s"]
+        answers = f"{totals.answers} answer{'' if totals.answers == 1 else 's'}"
+        parts = [answers, f"{_figure(rate, '.1f')} tok/s"]
         lines.append("all        " + " · ".join([*parts, *_counts(totals.counts)]))
         for line in lines:
             self.screen.note(line)

@@ -16,6 +16,7 @@ from localspec.llama import unstable
 from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_capture
 from localspec.llama.vocab import Vocab
 from localspec.records import LoadSettings, ModelInfo
+from localspec.units import parameters
 
 
 class _BufferOverride(ctypes.Structure):
@@ -33,14 +34,6 @@ SAMPLING_KEYS = {
     "penalty_repeat": "repeat_penalty",
     "penalty_last_n": "repeat_last_n",
 }
-
-
-def short_count(n: int) -> str:
-    """Three digits of a number of parameters: "135M", "7.24B"."""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if n >= 0.9995 * size:
-            return f"{n / size:.3g}{unit}"
-    return str(n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +239,7 @@ class Model:
         return sum(file.stat().st_size for file in files)
 
     def info(self) -> ModelInfo:
-        parameters = int(L.llama_model_n_params(self.handle))
+        n_params = int(L.llama_model_n_params(self.handle))
         quant = L.llama_ftype_name(L.llama_model_ftype(self.handle)).decode()
         sampling: dict[str, float] = {}
         for key, name in SAMPLING_KEYS.items():
@@ -258,10 +251,10 @@ class Model:
             path=str(self.path),
             arch=self.arch,
             # not llama_model_desc: it names the size by the layers, "256M" for one of 135M
-            description=f"{self.arch} {short_count(parameters)} {quant}",
+            description=f"{self.arch} {parameters(n_params)} {quant}",
             quant=quant,
             size_bytes=self._size_bytes(),
-            n_params=parameters,
+            n_params=n_params,
             n_ctx_train=self.n_ctx_train,
             n_vocab=self.vocab.size,
             n_layer=self.layers,

@@ -20,7 +20,7 @@ from localspec.machine import Memory
 from localspec.models import output
 from localspec.models.inspection import Inspection, inspect, inspect_file
 from localspec.reference import parse_reference
-from localspec.units import file_size
+from localspec.units import file_size, parameters
 
 # ---- list ----------------------------------------------------------------------------------------
 
@@ -239,8 +239,8 @@ def _facts(found: Inspection, fit: Fit | None) -> Iterable[tuple[str, str]]:
     yield "file", i.where + (f" ({i.files} files)" if i.files > 1 else "")
     yield "what", i.kind
     yield "architecture", i.arch + (" (recurrent states)" if i.recurrent else "")
-    active = f", {_count(i.active)} active" if i.active else ""
-    yield "parameters", f"{_count(i.parameters)}{active}"
+    active = f", {parameters(i.active)} active" if i.active else ""
+    yield "parameters", f"{parameters(i.parameters)}{active}"
     yield "size", file_size(i.size) + ("" if i.complete else ", TRUNCATED")
     total = sum(size for _, _, size in i.mix) or 1
     mix = ", ".join(
@@ -292,13 +292,6 @@ def _drafted(i: Inspection) -> str:
     reads = "EAGLE-3, DFlash, " if i.tappable else ""
     own_head = "its own MTP head, " if i.mtp_runs else ""
     return f"by {own_head}{reads}a draft model of its vocabulary, ngram"
-
-
-def _count(n: int) -> str:
-    """Parameters as model names give them: 27.4 B, 135 M."""
-    if n >= 10**9:
-        return f"{n / 10**9:.1f} B"
-    return f"{n / 10**6:.1f} M" if n >= 10**6 else f"{n:,}"
 
 
 def _inspection_json(found: Inspection) -> dict[str, Any]:

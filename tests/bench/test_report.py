@@ -351,6 +351,15 @@ def test_a_mismatch_is_loud(made, people, prompts):
     assert result["candidates"][1]["identical"] is False
 
 
+def test_no_color_is_honoured(empty, monkeypatch):
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert colour.search(shown(empty, 80, force_terminal=True)), "a refusal is red"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colour.search(shown(empty, 80, force_terminal=True))
+
+
 def test_doubtful_rows_are_named_under_the_table(made, people, prompts):
     rows = [
         made.row(people[0], prompts[0], made.generation(), flags=["short", "repeats"]),

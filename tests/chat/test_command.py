@@ -320,6 +320,22 @@ def test_thinking_is_dim_on_a_terminal_and_colour_can_be_refused(
     assert plain == "<think>hm</think>Ciao\n"
 
 
+def test_a_terminal_gets_long_notes_folded_between_words(
+    talk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    chat, piped = talk(said("Hello")), talk(said("Hello"))
+    chat.err = FakeTerminal()
+    for each in (chat, piped):
+        each("Hi", "/stats", "/help")
+    shown, whole = chat.err.getvalue(), piped.err.getvalue()
+    assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
+    sampler = shown[shown.index("sampler") :].splitlines()
+    assert sampler[1].startswith(" " * 11), "under the label's text"
+    assert "1 answer ·" in whole
+
+
 def test_bytes_that_are_no_text_become_replacement_characters() -> None:
     assert clean("a\udcff\ud83db 👋") == "a\ufffd\ufffdb 👋"
 

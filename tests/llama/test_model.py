@@ -15,7 +15,6 @@ from localspec.errors import ModelFileError, UsageError
 from localspec.gguf_header import check_model_file, read_header
 from localspec.llama import Context, Model, ModelParams, build_info
 from localspec.llama.context import Batch
-from localspec.llama.model import short_count
 from localspec.records import LoadSettings
 
 
@@ -40,21 +39,6 @@ def test_the_demo_has_as_many_parameters_as_its_name_says(demo_model: Path) -> N
         info = model.info()
     assert info.description == "llama 135M Q4_1"
     assert info.size_bytes == demo_model.stat().st_size
-
-
-@pytest.mark.parametrize(
-    ("n", "words"),
-    [
-        (999, "999"),
-        (1_000, "1K"),
-        (134_515_008, "135M"),
-        (999_700_000, "1B"),
-        (7_241_732_096, "7.24B"),
-        (1_026_000_000_000, "1.03T"),
-    ],
-)
-def test_parameters_are_counted_in_three_digits(n: int, words: str) -> None:
-    assert short_count(n) == words
 
 
 def test_a_recurrent_model_cannot_roll_back(tiny_mamba: Path) -> None:

@@ -116,7 +116,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_here_tells_its_facts(typed: Typed) -> None:
     found = facts(typed("models", "inspect", "demo"))
     assert found["architecture"] == "llama"
-    assert found["parameters"] == "134.5 M"
+    assert found["parameters"] == "135M"
     assert found["context"] == "8,192 tokens"
     assert found["vocabulary"].startswith("49,152 tokens")
     assert found["quantisation"].startswith("Q4_1 (bytes: Q4_1 ")
