@@ -10,10 +10,9 @@ from drafters.reading import Lab, opened
 from families import MIXED, NAMES, Case, every_family
 
 from localspec.decoding.loop import Listener, Request, Session
-from localspec.drafters.features import CHUNK
 from localspec.llama import Context
 from localspec.llama.context import Batch
-from localspec.records import Generation, SamplerSettings, Step
+from localspec.records import READER_BATCH, Generation, SamplerSettings, Step
 
 PROMPT = [0, *(4 + i * 3 % 8 for i in range(37)), 5, 6, 5]  # two chunks, and what n-grams find
 TOKENS = 12
@@ -122,7 +121,7 @@ def test_a_cancel_while_kept_tokens_are_taken_in(
     case = cases[name]
     session, other = (lab.session(case.target, case.drafter) for _ in range(2))
     accept, taken_in = session.drafter.accept, []
-    session.lengths = Silence(CHUNK + 6)
+    session.lengths = Silence(READER_BATCH + 6)
     with pytest.MonkeyPatch.context() as patch:
         cut = Cut(session, patch)
 
@@ -132,8 +131,8 @@ def test_a_cancel_while_kept_tokens_are_taken_in(
             taken_in.extend(range(start, len(cut.contexts)))
 
         patch.setattr(session.drafter, "accept", watched)
-        whole = run(session, PROMPT, CHUNK + 10)
+        whole = run(session, PROMPT, READER_BATCH + 10)
     assert taken_in
     for at in taken_in:
-        session.lengths = Silence(CHUNK + 6)
+        session.lengths = Silence(READER_BATCH + 6)
         assert check(session, other, PROMPT, whole, at) == "cancelled"
