@@ -163,13 +163,7 @@ class Conversation:
             marks=self.marks,
             settings=settings,
         )
-        try:
-            path.write_text(saved.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(
-                f"The conversation cannot be written to {path}: {error.strerror or error}.",
-                "Choose another file; the conversation goes on.",
-            ) from error
+        write(path, saved.model_dump_json(indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path, template: ChatTemplate, model: str) -> Conversation:
@@ -197,6 +191,17 @@ class Conversation:
             saved.first,
             saved.marks if saved.model == model else [],
         )
+
+
+def write(path: Path, text: str) -> None:
+    """Write a conversation's text. Raises UsageError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(
+            f"The conversation cannot be written to {path}: {error.strerror or error}.",
+            "Choose another file; the conversation goes on.",
+        ) from error
 
 
 class _Saved(pydantic.BaseModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 # Opening and closing tag by family: Qwen, DeepSeek, GLM, SmolLM3 and many more; Mistral;
 # Seed-OSS; Command R7B; Gemma 4; gpt-oss.
 _PAIRS = (
@@ -65,6 +67,45 @@ class ThinkingSplitter:
         _append(pieces, bool(self._end), self._held)
         self._held = ""
         return pieces
+
+
+class SpanSplitter:
+    """The same for spans: each piece also keeps whether it was drafted."""
+
+    def __init__(self, prompt: str = "") -> None:
+        self._splitter = ThinkingSplitter(prompt)
+        self._waiting: list[tuple[str, bool]] = []
+
+    def feed(self, runs: Iterable[tuple[str, bool]]) -> list[tuple[str, bool, bool]]:
+        """``runs`` are (text, was it drafted); the pieces (text, drafted, thinking) that are
+        certain now, without the tags."""
+        runs = list(runs)
+        self._waiting += runs
+        return self._take(self._splitter.feed("".join(text for text, _ in runs)))
+
+    def finish(self) -> list[tuple[str, bool, bool]]:
+        return self._take(self._splitter.finish())
+
+    def _take(self, pieces: list[tuple[bool, str]]) -> list[tuple[str, bool, bool]]:
+        out = []
+        for thinking, piece in pieces:
+            tag = thinking and any(piece.endswith(tag) for tag in TAGS)
+            whole = piece
+            for tag_text in TAGS if tag else ():
+                whole = whole.removesuffix(tag_text)
+            at = 0
+            while at < len(piece):
+                text, drafted = self._waiting[0]
+                part = text[: len(piece) - at]
+                if len(part) < len(text):
+                    self._waiting[0] = (text[len(part) :], drafted)
+                else:
+                    self._waiting.pop(0)
+                shown = part[: max(len(whole) - at, 0)]
+                at += len(part)
+                if shown:
+                    out.append((shown, drafted, thinking))
+        return out
 
 
 def split_thinking(text: str, prompt: str = "") -> tuple[str, str]:

@@ -100,8 +100,15 @@ class LocalspecApp(App[None]):
             for number, (mode, title) in enumerate(ModeBar.MODES.items(), 1)
         ),
         Binding("f1,question_mark", "explain", "Explain", tooltip="What each number here means"),
-        Binding("ctrl+p", "command_palette", "Palette", tooltip="Everything that can be done here"),
-        Binding("ctrl+q", "quit", "Quit", priority=True),
+        Binding(
+            "ctrl+p",
+            "command_palette",
+            "Palette",
+            tooltip="Everything that can be done here",
+            show=False,
+            priority=True,
+        ),
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
     ]
 
     engine_status: reactive[Status] = reactive(Status())
@@ -146,7 +153,8 @@ class LocalspecApp(App[None]):
 
     @work(thread=True, group="first-start")
     def _first_start(self) -> None:
-        """Nothing was chosen yet: the first model of the catalogue that is here, else Models."""
+        """Nothing was chosen yet: the first model of the catalogue that is here, if any; else the
+        chat says what to do."""
         from localspec.catalog import Catalogue
 
         try:
@@ -156,8 +164,6 @@ class LocalspecApp(App[None]):
             return
         if here:
             self.call_from_thread(self.use, model=here[0])
-        else:
-            self.call_from_thread(self.action_mode, "models")
 
     # ---- for screens --------------------------------------------------------------------------
 

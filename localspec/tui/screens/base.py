@@ -36,7 +36,7 @@ class ModeScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield ModeBar(self.MODE)
         yield from self.body()
-        yield Footer(show_command_palette=False)
+        yield Footer()  # the palette's key stays in sight when the others do not fit
 
     def body(self) -> Iterable[Widget]:
         """The widgets between the top line and the footer."""

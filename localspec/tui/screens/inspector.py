@@ -1,0 +1,207 @@
+"""The steps of the last answer: what was drafted, rejected, corrected, with p and q on request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Footer, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.errors import LocalspecError
+from localspec.tui.widgets.speed import milliseconds
+
+if TYPE_CHECKING:
+    from localspec.records import Generation, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A generation with its steps, and the texts of all ids in it."""
+
+    run: Generation
+    texts: dict[int, str]
+    drafter: str
+
+
+def shown(text: str) -> str:
+    """A token's text, with what cannot be seen made visible."""
+    return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+
+
+class InspectorScreen(ModalScreen[None]):
+    """``score`` runs the answer again and gives p and q (None: it did not come to that)."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "score", "p and q", tooltip="Run the answer again for p and q"),
+        Binding("escape,q", "dismiss", "Close", key_display="esc"),
+    ]
+    DEFAULT_CSS = """
+    InspectorScreen {
+        .dialog { width: 96%; max-width: 130; height: 90%; padding: 0 1; }
+        Horizontal { height: 1fr; }
+        OptionList { width: 1fr; height: 1fr; border: none; &:focus { border: none; } }
+        #step { width: 44; padding: 0 0 0 2; height: 1fr; }
+        #sums { height: auto; margin-bottom: 1; color: $text-muted; }
+        &.-narrow Horizontal { layout: vertical; }
+        &.-narrow #step { width: 1fr; height: 7; padding: 0; margin-top: 1; }
+    }
+    """
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012  Textual's own form
+
+    def __init__(
+        self, inspected: Inspected, score: Callable[[], Awaitable[Inspected | None]]
+    ) -> None:
+        super().__init__()
+        self._it, self._score = inspected, score
+        self._starts: list[int] = []
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = "Steps of the last answer"
+            yield Static(id="sums")
+            with Horizontal():
+                yield OptionList()
+                with VerticalScroll(id="step", can_focus=False):
+                    yield Static(id="detail")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._fill()
+        self.query_one(OptionList).focus()
+
+    def _fill(self) -> None:
+        run = self._it.run
+        counts = run.counts
+        length = counts.accept_length
+        self.query_one("#sums", Static).update(
+            Content.assemble(
+                f"{counts.steps} steps · {counts.drafted} drafted · {counts.accepted} accepted"
+                f" · accept length {'n/a' if length is None else f'{length:.2f}'}"
+                f" · {self._it.drafter}   ",
+                ("drafted and accepted", "on $accent 22%"),
+                "  ",
+                ("rejected", "$error strike"),
+                "  ",
+                ("the target's own", "bold"),
+            )
+        )
+        self._starts = []
+        at = 1  # the first token came from the prefill
+        for step in run.steps:
+            self._starts.append(at)
+            at += step.tokens
+        options = self.query_one(OptionList)
+        highlighted = options.highlighted or 0
+        options.clear_options()
+        width = len(str(len(run.steps)))
+        options.add_options(
+            Option(Content.assemble((f"{i + 1:>{width}} ", "$text-muted"), self._line(i)))
+            for i in range(len(run.steps))
+        )
+        if run.steps:
+            options.highlighted = min(highlighted, len(run.steps) - 1)
+            self._show(options.highlighted)
+
+    def _text(self, token: int) -> str:
+        return shown(self._it.texts.get(token, "?"))
+
+    def _emitted(self, i: int) -> tuple[int, ...]:
+        start = self._starts[i]
+        return self._it.run.tokens[start : start + self._it.run.steps[i].tokens]
+
+    def _line(self, i: int) -> Content:
+        step, emitted = self._it.run.steps[i], self._emitted(i)
+        parts: list[Content | tuple[str, str] | str] = [
+            (self._text(token), "on $accent 22%") for token in emitted[: step.accepted]
+        ]
+        chain = not self._it.run.parents[i]
+        if chain:
+            parts += [
+                (self._text(token), "$error strike")
+                for token in self._it.run.drafts[i][step.accepted :]
+            ]
+        elif step.nodes > step.accepted:
+            parts.append((f" {step.nodes - step.accepted} nodes ", "$error"))
+        parts += [(self._text(token), "bold") for token in emitted[step.accepted :]]
+        return Content.assemble(*parts)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        self._show(event.option_index)
+
+    def _show(self, i: int) -> None:
+        run = self._it.run
+        if not i < len(run.steps):
+            return
+        step, emitted, drafted = run.steps[i], self._emitted(i), run.drafts[i]
+        score = run.scores[i] if run.scores else None
+        lines = [
+            Content.styled(f"Step {i + 1}: {_times(step)}", "$text-muted"),
+            Content.styled(f"{'':14}{'p':>7} {'q':>7}", "$text-muted"),
+        ]
+        kept = list(emitted[: step.accepted])
+        parents = run.parents[i]
+        node = -1
+        for j, token in enumerate(drafted):
+            parent = parents[j] if parents else j - 1
+            accepted = bool(kept) and parent == node and token == kept[0]
+            if accepted:
+                node = j
+                kept.pop(0)
+            p, q = (score.p[j], score.q[j]) if score else (None, None)
+            looked_at = accepted or parent == node
+            word = "accepted" if accepted else "rejected" if looked_at else "not looked at"
+            style = "on $accent 22%" if accepted else "$error" if looked_at else "$text-muted"
+            lines.append(self._row(token, style, p, q, word, asked=score is not None))
+        for k, token in enumerate(emitted[step.accepted :], step.accepted):
+            p = score.emitted[k] if score else None
+            word = "correction" if step.drafted > step.accepted else "bonus"
+            word = word if step.drafted else "no draft"
+            lines.append(self._row(token, "bold", p, None, word, asked=score is not None))
+        if score is None:
+            lines += [Content(), Content.styled("p runs the answer again for p and q.", "$accent")]
+        self.query_one("#detail", Static).update(Content("\n").join(lines))
+
+    def _row(
+        self, token: int, style: str, p: float | None, q: float | None, word: str, *, asked: bool
+    ) -> Content:
+        text = self._text(token)[:13]
+
+        def number(value: float | None) -> str:
+            return f"{value:7.3f}" if value is not None else f"{'-' if asked else '?':>7}"
+
+        cells = Content.styled(text, style)
+        return Content.assemble(
+            cells,
+            " " * max(14 - cells.cell_length, 1),
+            f"{number(p)} {number(q)}  ",
+            (word, "$text-muted"),
+        )
+
+    @work(exclusive=True)
+    async def action_score(self) -> None:
+        if self._it.run.scores:
+            return
+        try:
+            scored = await self._score()
+        except LocalspecError as error:
+            self.notify(error.hint, title=error.message, severity="error", markup=False)
+            return
+        if scored is not None:
+            self._it = scored
+            self._fill()
+
+
+def _times(step: Step) -> str:
+    return (
+        f"draft {milliseconds(step.t_draft)}, verify {milliseconds(step.t_verify)}, "
+        f"all {milliseconds(step.t_step)}"
+    )

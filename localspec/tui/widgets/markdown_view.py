@@ -1,0 +1,198 @@
+"""Markdown that streams in, as one widget that draws the lines which can be seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import islice
+
+from textual.content import Content
+from textual.geometry import Size
+from textual.reactive import reactive
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import RenderOptions
+from textual.widget import Widget
+
+from localspec.tui.markdown import Block, Document, Line
+
+AT_ONCE = 60
+"""Closed blocks that are wrapped in one go; more take turns with the event loop."""
+PART = 2_000
+"""Characters of a kept text that are parsed in one go."""
+
+
+class MarkdownView(Widget):
+    COMPONENT_CLASSES = {  # noqa: RUF012  Textual's own form
+        "heading",
+        "subheading",
+        "strong",
+        "em",
+        "strike",
+        "code",
+        "code-inline",
+        "mark",
+        "faint",
+        "drafted",
+    }
+    DEFAULT_CSS = """
+    MarkdownView {
+        height: auto;
+        & > .heading { text-style: bold underline; color: $primary; }
+        & > .subheading { text-style: bold; color: $primary; }
+        & > .strong { text-style: bold; }
+        & > .em { text-style: italic; }
+        & > .strike { text-style: strike; }
+        & > .code { background: $surface; }
+        & > .code-inline { color: $warning; }
+        & > .mark { color: $secondary; }
+        & > .faint { color: $text-disabled; }
+        & > .drafted { background: $accent 22%; }
+        &.-thinking { color: $text-muted; }
+    }
+    """
+    ALLOW_SELECT = True
+    tinted: reactive[bool] = reactive(True)
+    """Show which text was drafted."""
+
+    def __init__(self, *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self.document = Document()
+        self._width = 0
+        self._closed_lines: list[Line] = []
+        self._wrapped = 0  # closed blocks in those lines
+        self._open_lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+        self._rewrapping = False
+
+    # ---- text ---------------------------------------------------------------------------------
+
+    def append(self, text: str, *, drafted: bool = False) -> None:
+        """Takes effect with the next ``flush``."""
+        self.document.append(text, drafted=drafted)
+
+    def flush(self) -> None:
+        """Show what was appended."""
+        self.document.parse()
+        before = len(self._closed_lines) + len(self._open_lines)
+        if self._width and not self._rewrapping:
+            self._wrap_new()
+        self._strips = {y: s for y, s in self._strips.items() if y < len(self._closed_lines)}
+        self.refresh(layout=len(self._closed_lines) + len(self._open_lines) != before)
+
+    async def fill(self, runs: Iterable[tuple[str, bool]]) -> None:
+        """A whole text, as (text, was it drafted) in turn; the event loop goes on meanwhile."""
+        waiting = 0
+        for text, drafted in runs:
+            for start in range(0, len(text), PART):
+                part = text[start : start + PART]
+                self.append(part, drafted=drafted)
+                waiting += len(part)
+                if waiting >= PART:
+                    waiting = 0
+                    self.flush()
+                    await asyncio.sleep(0)
+        self.flush()
+
+    # ---- lines --------------------------------------------------------------------------------
+
+    def _lines_of(self, block: Block, *, first: bool) -> list[Line]:
+        gap = [Line(Content())] if block.gap and not first else []
+        return [*gap, *block.lines(self._width)]
+
+    def _wrap_new(self) -> None:
+        """Bring the lines up to the blocks."""
+        for block in islice(self.document.closed, self._wrapped, None):
+            self._closed_lines += self._lines_of(block, first=not self._wrapped)
+            self._wrapped += 1
+        self._open_lines = []
+        for i, block in enumerate(self.document.open):
+            self._open_lines += self._lines_of(block, first=not self._wrapped and not i)
+
+    def _set_width(self, width: int) -> None:
+        if width == self._width or width < 1:
+            return
+        first = not self._width
+        self._width = width
+        if first or len(self.document.closed) <= AT_ONCE:
+            self._closed_lines, self._wrapped = [], 0
+            self._wrap_new()
+            self._strips.clear()
+        else:
+            self._rewrapping = True
+            self.run_worker(self._rewrap(width), exclusive=True, group="rewrap")
+
+    async def _rewrap(self, width: int) -> None:
+        """Long texts to another width, bit by bit; the old lines stand until that is done."""
+        closed: list[Line] = []
+        done = 0
+        while done < len(self.document.closed):
+            for block in islice(self.document.closed, done, done + 8):
+                closed += self._lines_of(block, first=not done)
+                done += 1
+            await asyncio.sleep(0)
+            if width != self._width:
+                return
+        self._closed_lines, self._wrapped, self._rewrapping = closed, done, False
+        self._wrap_new()
+        self._strips.clear()
+        self.refresh(layout=True)
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return container.width
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        self._set_width(width)
+        return len(self._closed_lines) + len(self._open_lines)
+
+    # ---- drawing ------------------------------------------------------------------------------
+
+    def watch_tinted(self) -> None:
+        self._strips.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        self._strips.clear()
+        super().notify_style_update()
+
+    def _line(self, y: int) -> Line:
+        if y < len(self._closed_lines):
+            return self._closed_lines[y]
+        y -= len(self._closed_lines)
+        return self._open_lines[y] if y < len(self._open_lines) else Line(Content())
+
+    def render_line(self, y: int) -> Strip:
+        selected = self.text_selection
+        if selected is None and (known := self._strips.get(y)) is not None:
+            return known
+        content, fill = self._line(y)
+        if not self.tinted:
+            content = Content(
+                content.plain, [span for span in content.spans if span.style != ".drafted"]
+            )
+        style = self.get_visual_style(fill) if fill else self.visual_style
+        if selected is not None and (span := selected.get_span(y)) is not None:
+            start, end = span
+            marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+            content = content.stylize(marked, start, len(content) if end < 0 else end)
+        width = self.content_size.width or self._width
+        options = RenderOptions(self._get_style, {"text_wrap": "nowrap", "text_overflow": "clip"})
+        drawn = content.render_strips(width, 1, style, options) if content else [Strip.blank(0)]
+        strip = drawn[0].adjust_cell_length(width, style.rich_style).apply_offsets(0, y)
+        if selected is None:
+            self._strips[y] = strip
+        return strip
+
+    # ---- selection ----------------------------------------------------------------------------
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        lines = (line.content.plain.rstrip() for line in (*self._closed_lines, *self._open_lines))
+        return selection.extract("\n".join(lines)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self._strips.clear()
+        self.refresh()
+
+    def action_link(self, target: str) -> None:
+        self.app.open_url(target)

@@ -1,0 +1,245 @@
+"""How fast the answer is and why: a panel beside the chat, or a line or two above the prompt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Digits, Static
+
+from localspec.tui.live import Figures, age
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+CURVE_ROWS = 3
+CLOSE = 1.05
+POSITIONS = 8
+"""Bars of acceptance by position at the most."""
+
+
+def curve_rows(
+    values: Sequence[float], baseline: float | None, width: int, rows: int
+) -> list[Content]:
+    """The last ``width`` values as columns of ``rows`` lines, the baseline as a dashed line."""
+    values = list(values)[-width:]
+    top = 1.08 * max([*values, baseline or 0.0, 1e-9])
+    heights = [v / top * rows * 8 for v in values]
+    dashes = None if baseline is None else min(int(baseline / top * rows), rows - 1)
+    lines = []
+    for row in reversed(range(rows)):
+        cells = [EIGHTHS[max(0, min(8, round(height - 8 * row)))] for height in heights]
+        cells += [" "] * (width - len(cells))
+        parts: list[Content | tuple[str, str] | str] = []
+        for cell in cells:
+            if row == dashes and cell == " ":
+                parts.append(("┄", "$warning"))
+            else:
+                parts.append((cell, "$primary"))
+        lines.append(Content.assemble(*parts))
+    return lines
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    values = list(values)[-width:]
+    top = max(values, default=0.0) or 1.0
+    return "".join(EIGHTHS[max(1, min(8, round(8 * v / top)))] for v in values)
+
+
+def bar(share: float, width: int) -> Content:
+    filled = round(max(0.0, min(1.0, share)) * width)
+    return Content.assemble(("█" * filled, "$accent"), ("░" * (width - filled), "$text-disabled"))
+
+
+def milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "n/a"
+    ms = seconds * 1e3
+    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms"
+
+
+def rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+
+
+def context(figures: Figures) -> str:
+    held = "0" if figures.held is None else f"{figures.held:,}"
+    return f"ctx {held}/{figures.n_ctx:,}" if figures.n_ctx else f"ctx {held}"
+
+
+class SpeedPanel(VerticalScroll):
+    """All of it, for wide terminals."""
+
+    can_focus = False
+    DEFAULT_CSS = """
+    SpeedPanel {
+        width: 46;
+        height: 1fr;
+        scrollbar-size-vertical: 1;
+        & > Vertical, & > Static {
+            height: auto;
+            border: round $border-blurred;
+            border-title-color: $text-muted;
+            padding: 0 1;
+        }
+        #rate { height: 3; }
+        #rate Digits { width: auto; min-width: 12; color: $accent; }
+        #rate Static { width: 1fr; padding-left: 2; height: 3; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="speed-panel")
+        self._digits = Digits("-")
+        self._beside = Static()
+        self._curve = Static()
+        self._accepted = Static()
+        self._steps = Static()
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as speed:
+            speed.border_title = "Speed"
+            with Horizontal(id="rate"):
+                yield self._digits
+                yield self._beside
+            yield self._curve
+        self._accepted.border_title = "Accepted by position"
+        yield self._accepted
+        self._steps.border_title = "Where a step's time goes"
+        yield self._steps
+
+    def show(self, figures: Figures, measure_key: str) -> None:
+        width = max(self.size.width - 5, 20)
+        self._digits.update(rate(figures.tps))
+        length = figures.accept_length
+        self._beside.update(
+            Content.assemble(
+                ("tok/s now" if figures.live else "tok/s", "bold"),
+                "\n",
+                ("accept length ", "$text-muted"),
+                "-" if length is None else f"{length:.2f}",
+                "\n",
+                ("TTFT ", "$text-muted"),
+                "-" if figures.ttft is None else milliseconds(figures.ttft),
+            )
+        )
+        base = figures.baseline
+        lines = curve_rows(figures.curve, base.tps if base else None, width, CURVE_ROWS)
+        self._curve.update(Content("\n").join([*lines, _baseline(figures, measure_key)]))
+        self._accepted.update(self._positions(figures, width))
+        self._steps.border_title = (
+            f"Where a step's {milliseconds(figures.draft + figures.verify + figures.rest)} go"
+            if figures.draft is not None and figures.verify is not None and figures.rest is not None
+            else "Where a step's time goes"
+        )
+        self._steps.update(self._shares(figures, width))
+
+    def _positions(self, figures: Figures, width: int) -> Content:
+        if not figures.reach:
+            why = "nothing was drafted" if figures.tps is not None else "no answer yet"
+            return Content.styled(why, "$text-muted")
+        rows = [
+            Content.assemble(f"{i:>2} ", bar(share, width - 9), f" {share:>4.0%}")
+            for i, share in enumerate(figures.reach[:POSITIONS], 1)
+        ]
+        if len(figures.reach) > POSITIONS:
+            rest = f"   and {len(figures.reach) - POSITIONS} positions more"
+            rows.append(Content.styled(rest, "$text-muted"))
+        return Content("\n").join(rows)
+
+    def _shares(self, figures: Figures, width: int) -> Content:
+        parts = (
+            ("draft", figures.draft, "$secondary"),
+            ("verify", figures.verify, "$primary"),
+            ("rest", figures.rest, "$warning"),
+        )
+        whole = sum(seconds or 0.0 for _, seconds, _ in parts)
+        rows: list[Content] = []
+        for name, seconds, colour in parts:
+            filled = round((seconds or 0.0) / whole * (width - 17)) if whole else 0
+            rows.append(
+                Content.assemble(
+                    (f"{name:<7}", "$text-muted"),
+                    f"{milliseconds(seconds):>8} ",
+                    ("▇" * filled, colour),
+                )
+            )
+        more = [
+            ("coverage ", "-" if figures.coverage is None else f"{figures.coverage:.0%}"),
+            *([("beta ", f"{figures.beta:.2f}")] if figures.beta is not None else []),
+        ]
+        last: list[Content | tuple[str, str] | str] = []
+        for name, value in more:
+            last += [(name, "$text-muted"), value, "  "]
+        rows.append(Content.assemble(*last, context(figures)))
+        return Content("\n").join(rows)
+
+
+def _colour(speedup: float) -> str:
+    """One run against one run: a few per cent say nothing."""
+    return "$success" if speedup > CLOSE else "$error" if speedup < 1 / CLOSE else "$warning"
+
+
+def _baseline(figures: Figures, key: str) -> Content:
+    base = figures.baseline
+    if base is None:
+        return Content.assemble(("baseline ", "$text-muted"), f"not measured: {key} measures it")
+    when = f"{age(time.time() - base.measured)}, ctx {base.depth:,}"
+    if figures.speedup is not None:
+        return Content.assemble(
+            (f"{figures.speedup:.2f} x", f"bold {_colour(figures.speedup)}"),
+            f" of baseline {base.tps:.1f} ",
+            (f"({when})", "$text-muted"),
+        )
+    return Content.assemble(
+        ("┄ ", "$warning"), f"baseline {base.tps:.1f} tok/s ", (f"({when})", "$text-muted")
+    )
+
+
+class SpeedLine(Static):
+    """The same in two lines, or in one where the terminal is low."""
+
+    DEFAULT_CSS = """
+    SpeedLine { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="speed-line")
+
+    def show(self, figures: Figures, measure_key: str, *, lines: int) -> None:
+        base = figures.baseline
+        if figures.speedup is not None and base is not None:
+            times = (f"{figures.speedup:.2f}x", _colour(figures.speedup))
+            against = Content.assemble(times, f" of {base.tps:.1f}")
+        elif base is not None:
+            against = Content(f"baseline {base.tps:.1f}")
+        else:
+            against = Content(f"baseline not measured ({measure_key})")
+        length = figures.accept_length
+        first: list[Content | str] = [
+            Content.assemble(
+                (rate(figures.tps), "bold $accent"),
+                " tok/s ",
+                (spark(figures.curve, 12 if lines > 1 else 8), "$primary"),
+            ),
+            against,
+            f"AL {'-' if length is None else f'{length:.2f}'}",
+        ]
+        if lines == 1:
+            first += [figures.setup, context(figures)]
+            self.update(Content(" · ").join(first))
+            return
+        if base is not None:
+            first.append(f"measured {age(time.time() - base.measured)}")
+        if figures.reach:
+            first.append(" ".join(f"{share:.0%}" for share in figures.reach[:6]))
+        second = [
+            f"draft {milliseconds(figures.draft)}, verify {milliseconds(figures.verify)}, "
+            f"rest {milliseconds(figures.rest)}",
+            "coverage -" if figures.coverage is None else f"coverage {figures.coverage:.0%}",
+            *([f"beta {figures.beta:.2f}"] if figures.beta is not None else []),
+            f"TTFT {'-' if figures.ttft is None else milliseconds(figures.ttft)}",
+            context(figures),
+        ]
+        self.update(Content("\n").join([Content(" · ").join(first), Content(" · ".join(second))]))

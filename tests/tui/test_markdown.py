@@ -1,0 +1,208 @@
+"""Streamed Markdown: whatever the pieces, the same lines; the drafted text is marked where it is;
+long answers cost no more than short ones."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from localspec.tui.markdown import CUT, Block, Code, Document, Table
+
+TEXT = """\
+# Lists *and* more
+
+Some **bold** text, `code`, a
+soft break, [the docs](https://example.com/path) and 5 &lt; 6.
+
+1. one
+2. two
+   - sub `x`
+   - sub y
+
+     a paragraph of its own
+3. three
+
+```python
+def f(x):
+    return {"a": 1}  # a comment
+```
+
+| name | value |
+|---|---|
+| long cell | **2** |
+
+> quoted
+> twice
+
+- a
+
+- b
+
+---
+Die Tür, 漢字, 👩‍👩‍👧, שלום and the end
+"""
+
+
+def lines(document: Document, width: int = 60) -> list[str]:
+    out: list[str] = []
+    for block in [*document.closed, *document.open]:
+        out += [""] * (block.gap and bool(out))
+        out += [line.content.plain.rstrip() for line in block.lines(width)]
+    return out
+
+
+def written(*pieces: str) -> Document:
+    document = Document()
+    for piece in pieces:
+        document.append(piece)
+        document.parse()
+    return document
+
+
+def drafted(document: Document) -> str:
+    """All that is shown as drafted."""
+    contents = []
+    for block in [*document.closed, *document.open]:
+        rows = block.rows if isinstance(block, Table) else ((block.content,),)
+        contents += [cell for row in rows for cell in row]
+    return "".join(
+        content.plain[span.start : span.end]
+        for content in contents
+        for span in content.spans
+        if span.style == ".drafted"
+    )
+
+
+def test_markdown_is_shown_as_text() -> None:
+    assert lines(written(TEXT)) == [
+        "Lists and more",
+        "",
+        "Some bold text, code, a soft break, the docs and 5 < 6.",
+        "",
+        "1. one",
+        "2. two",
+        "   • sub x",
+        "   • sub y",
+        "",
+        "     a paragraph of its own",
+        "",
+        "3. three",
+        "",
+        " def f(x):",
+        '     return {"a": 1}  # a comment',
+        "",
+        "name      │ value",
+        "──────────┼──────",
+        "long cell │ 2",
+        "",
+        "▎ quoted twice",
+        "",
+        "• a",
+        "",
+        "• b",
+        "",
+        "─" * 60,
+        "",
+        "Die Tür, 漢字, 👩‍👩‍👧, שלום and the end",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_pieces_it_comes_in_make_no_difference(seed: int) -> None:
+    chance = random.Random(seed)
+    document, at = Document(), 0
+    while at < len(TEXT):
+        size = chance.choice((1, 1, 2, 5, 30))
+        document.append(TEXT[at : at + size], drafted=chance.random() < 0.5)
+        document.parse()
+        at += size
+    assert lines(document) == lines(written(TEXT))
+
+
+def test_no_line_is_wider_than_the_room() -> None:
+    document = written(TEXT, "\n\n" + "x" * 300 + "\n\n```\n" + "漢" * 90 + "\n```\n")
+    for width in (24, 40, 100):
+        for block in [*document.closed, *document.open]:
+            assert max(line.content.cell_length for line in block.lines(width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("a **[b c]** d", "b c"),
+        ("x\n[yy\nz]z", "yy z"),
+        ("see [the docs](https://e.org/the) [or more]", None),
+        ("```py\nf(x)\n[return 1]\n```", "return 1"),
+        ("| a | b |\n|--|--|\n| [c] | [d] |", "cd"),
+        ("5 &lt; [6 and] \\*7", "6 and"),
+        ("- one\n- [two]\n  1. [three]", "twothree"),
+    ],
+)
+def test_drafted_text_is_marked_where_it_is_shown(source: str, shown: str | None) -> None:
+    """Square brackets stand for the borders of drafted text."""
+    if shown is None:  # the brackets of a link are real ones
+        document = Document()
+        document.append("see [the docs](https://e.org/the) ")
+        document.append("or more", drafted=True)
+        document.parse()
+        assert drafted(document) == "or more"
+        return
+    document = Document()
+    for i, piece in enumerate(source.replace("]", "[").split("[")):
+        document.append(piece, drafted=i % 2 == 1)
+        document.parse()
+    assert drafted(document) == shown
+
+
+LONG = {
+    "list": lambda i: f"- item **{i}** with words\n",
+    "numbers": lambda i: f"{i + 1}. item **{i}**\n",
+    "nested": lambda i: ("1. x\n" if not i else "") + f"   - item **{i}**\n",
+    "paragraphs": lambda i: f"Paragraph {i} with `code`.\n\n",
+    "code": lambda i: ("```python\n" if not i else "") + f"x{i} = {i}  # note\n",
+    "code in a list": lambda i: ("1. x\n   ```python\n" if not i else "") + f"   x{i} = {i}\n",
+    "table": lambda i: ("| a | b |\n|--|--|\n" if not i else "") + f"| {i} | word |\n",
+    "one line": lambda i: f"word{i} and ",
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_long_answer_is_parsed_in_short_parts_and_nothing_is_lost(kind: str) -> None:
+    document = Document()
+    longest = 0
+    for i in range(600):
+        document.append(LONG[kind](i), drafted=True)
+        if i % 6 == 5:
+            document.parse()
+        longest = max(longest, len(document.source) - document._tail)
+    assert longest < CUT + 400
+    text = " ".join(lines(document, 200))
+    words = {"code": "x{}", "code in a list": "x{}", "table": "{} ", "one line": "word{} "}
+    form = words.get(kind, "item {}" if kind != "paragraphs" else "Paragraph {} ")
+    assert [i for i in range(600) if form.format(i) not in text] == []
+    blocks = [*document.closed, *document.open]
+    if kind.startswith("code"):
+        assert all(isinstance(b, Code) for b in blocks if "=" in b.content.plain)
+    if kind == "numbers":
+        assert text.startswith("1. item 0 2. item 1 3. item 2")
+        assert "600. item 599" in text
+    if kind == "nested":
+        assert text.count("1. x") == 1
+        assert {b.first.plain for b in blocks[1:]} == {"   • "}
+    if kind == "table":
+        assert text.count("a ") == 1
+    if kind in ("list", "nested", "code", "table"):
+        assert not any(block.gap for block in blocks[1:])
+
+
+def test_what_could_move_the_cursor_is_left_out() -> None:
+    document = written("a\x1b[2Jb\x07\tc\r\nd\x9bx")
+    assert lines(document) == ["a[2Jb    c dx"]
+
+
+def test_an_unfinished_code_block_is_code_already() -> None:
+    document = written("```py\nx = 1")
+    assert [type(b) for b in document.open] == [Code]
+    assert written("").open == []
+    assert [type(b) for b in written("plain").open] == [Block]
