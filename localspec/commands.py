@@ -189,7 +189,7 @@ def _engine_options(
     ] = None,
     gpu_layers: Annotated[
         int,
-        typer.Option(min=-1, help="Target layers on the GPU; -1: all."),
+        typer.Option(min=-1, help="Target layers on the GPU; -1: as many as fit."),
     ] = -1,
     draft_gpu_layers: Annotated[
         int,
@@ -221,6 +221,13 @@ def _engine_options(
         bool,
         typer.Option("--check-tensors", help="Look for damaged weights on loading."),
     ] = False,
+    fit_check: Annotated[
+        bool,
+        typer.Option(
+            "--fit-check/--no-fit-check",
+            help="Refuse what does not fit the memory before it is loaded.",
+        ),
+    ] = True,
     log_file: Annotated[
         Path | None,
         typer.Option(help="Keep the engine's log in this file."),
@@ -322,6 +329,7 @@ def _engine_options(
         sampler={name: value for name, value in sampler.items() if value is not None},
         thinking=None if thinking is None else thinking == "on",
         log_file=None if log_file is None else str(log_file),
+        fit_check=fit_check,
     )
 
 
@@ -704,6 +712,17 @@ def inspect_model(
     from localspec.models.command import inspect_model
 
     raise typer.Exit(inspect_model(model, with_fit=fit, as_json=as_json))
+
+
+@models.command("fit")
+@uses_engine
+def fit_model(
+    model: AnyModel, engine: EngineOptions, drafter: Drafter = "none", as_json: AsJson = False
+) -> int:
+    """What a model takes here with a context and a drafter, where, and what would fit."""
+    from localspec.models.fit_command import fit
+
+    return fit(model, drafter, engine, as_json=as_json)
 
 
 @models.command("drafters")

@@ -57,6 +57,10 @@ class NotHere(ModelFileError):
         self.open_choice = open_choice
 
 
+class DoesNotFit(LocalspecError):
+    """The model, with its context and drafter, needs more memory than is free."""
+
+
 class DrafterError(LocalspecError):
     """The drafter does not fit the target (another vocabulary, a target given as drafter, ...)."""
 

@@ -236,13 +236,14 @@ class Room:
     def fit(self, measure: Measure, n_ctx: int, n_ctx_train: int) -> Fit:
         verdict, placement = self.place(measure, n_ctx)
         whole = self.fixed or Placement(self.layers)
-        most = max(n_ctx_train, n_ctx)
+        most = n_ctx_train or n_ctx
         n_ctx_gpu = 0
         if self.gpus and self.verdict(whole) == "GPU":
             n_ctx_gpu = _largest(lambda n: self.holds(measure(whole, n)), most)
         n_ctx_max = max(
             n_ctx_gpu,
             _largest(lambda n: self.place(measure, n)[0] != "does not fit", most),
+            0 if verdict == "does not fit" else n_ctx,
         )
         return Fit(
             verdict=verdict,

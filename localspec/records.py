@@ -367,7 +367,6 @@ class ModelInfo:
     special_tokens: tuple[str, ...]
     sampling: dict[str, float] = field(default_factory=dict)
     can_roll_back: bool = True
-    kv_bytes_per_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +432,7 @@ class EngineOptions:
     sampler: dict[str, float] = field(default_factory=dict)
     thinking: bool | None = None
     log_file: str | None = None
+    fit_check: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def measure(options: BenchOptions, connect: Callable[[Target], Connect], tell: T
     )
     planned = Planned(target, plan)
     tell(planned)
-    needed, together = fit_together(plan, engine.model)
+    needed, together = fit_together(plan, engine, options.engine.load)
     for warning in machine.warnings(engine.pid, needed if together else None):
         tell(Notice(warning))
     sessions = Sessions(engine, start, plan.context, together)

@@ -20,7 +20,7 @@ from localspec.bench import table as tables
 from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, audit
 from localspec.bench.plan import Candidate, Plan, make_candidates
-from localspec.bench.prepare import fit_together, make_plan, temperatures
+from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
 from localspec.bench.runner import Comparing, Measurement, Runner
 from localspec.bench.sessions import Sessions
@@ -28,7 +28,7 @@ from localspec.bench.workloads import Workload, load
 from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
 from localspec.engine.client import connect
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import BenchOptions
+from localspec.records import BenchOptions, DrafterSettings, LoadSettings
 
 PLAIN_WIDTH = 140
 """Columns of a table that goes into a pipe or file, where nobody says how wide it may be."""
@@ -126,25 +126,28 @@ def _measure(
     show: Quiet,
 ) -> reports.Report:
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
-    start = partial(connect, target.path, options.engine.load, log_file)
+    fitting = fitting_of(options, target, candidates)
+    start = partial(connect, target.path, options.engine.load, log_file, fitting.choose)
     engine = start()
     sessions = None
     try:
         model, build = engine.model, engine.build
         plan = make_plan(options, workloads, target, candidates, engine, show.say)
-        needed, together = fit_together(plan, model)
+        for note in fitting.notes:
+            show.say(note)
+        fitting.check(plan.context, DrafterSettings())
+        needed, together = fit_together(plan, engine, fitting.load)
         warnings = machine.warnings(engine.pid, needed if together else None)
         for warning in warnings:
             show.say(f"warning: {warning}")
         sha256 = resuming.sha256_of(Path(model.path))
         described = machine.describe()
-        load = options.engine.load
-        facts = resuming.facts_of(plan, model, sha256, build, described, load)
+        facts = resuming.facts_of(plan, model, sha256, build, described, fitting.load)
         earlier = None
         if unfinished is not None:
             resuming.check(unfinished.facts, facts)
             plan, earlier = resuming.earlier(plan, unfinished)
-        sessions = Sessions(engine, start, plan.context, together)
+        sessions = Sessions(engine, start, plan.context, together, fitting.check)
         measurement = Runner(plan, sessions, show, earlier=earlier).run()
         audits = _audit(measurement, sessions, show)
     finally:
@@ -160,7 +163,7 @@ def _measure(
         sha256=sha256,
         effective=sessions.settings,
         notes=sessions.notes,
-        asked=_asked(options, target, plan),
+        asked=_asked(options, target, plan, fitting.load),
         warnings=tuple(warnings),
         options=options,
         facts=facts,
@@ -193,10 +196,12 @@ def _audit(measurement: Measurement, sessions: Sessions, show: Quiet) -> Mapping
     return audit(plan, rows, None)
 
 
-def _asked(options: BenchOptions, target: Target, plan: Plan) -> dict[str, Any]:
+def _asked(
+    options: BenchOptions, target: Target, plan: Plan, loaded: LoadSettings
+) -> dict[str, Any]:
     sampler = {k: v for k, v in asdict(plan.sampler).items() if k not in ("seed", "temperature")}
     return {
-        **asdict(options.engine.load),
+        **asdict(loaded),
         "draft_kv_type": options.engine.draft_kv_type,
         "sampler": sampler,
         "temperatures": list(dict.fromkeys(c.temperature for c in plan.candidates)),

@@ -10,7 +10,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Literal
 
 from localspec.bench.workloads import Prompt
@@ -20,7 +19,6 @@ from localspec.records import (
     ContextSettings,
     DrafterSettings,
     DraftLength,
-    ModelInfo,
     SamplerSettings,
     TreeSize,
 )
@@ -34,8 +32,6 @@ TREE_DEPTH = 8
 """How deep a draft tree may grow without --n-max; its budget of nodes is the real limit."""
 QUICK_TOKENS, TOKENS = 64, 128
 CONTEXT_STEP = 256
-CONTEXT_BUFFERS = 64 << 20
-"""Compute buffers of one context, in bytes; they grow with the vocabulary and the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +182,6 @@ def fit_prompts(
             reason = f"skipped: too long ({len(p.tokens)} tokens + {n_max + 1} > context {n_ctx})"
             skipped.append(Skipped(p.prompt, len(p.tokens), reason))
     return tuple(fits), tuple(skipped)
-
-
-def memory_needed(
-    candidates: Sequence[Candidate], model: ModelInfo, context: ContextSettings
-) -> int:
-    """Bytes that the contexts of all candidates take together, roughly and rather too much: the
-    target's KV and buffers for each, and for a drafter with a file its weights and as much again.
-    """
-    per_context = model.kv_bytes_per_token * context.n_ctx + CONTEXT_BUFFERS
-    total = 0
-    for drafter in {c.session: c.drafter for c in candidates}.values():
-        total += per_context
-        if drafter.path and Path(drafter.path).exists():
-            total += 2 * Path(drafter.path).stat().st_size
-    return total
 
 
 def spread(prompts: Sequence[Prepared], count: int) -> tuple[Prepared, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-
-import psutil
+from pathlib import Path
 
 from localspec import machine
 from localspec.bench.plan import (
@@ -16,18 +15,20 @@ from localspec.bench.plan import (
     Prepared,
     context_size,
     fit_prompts,
-    memory_needed,
 )
 from localspec.bench.workloads import Workload
 from localspec.catalog import Target
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine
+from localspec.engine.fitting import Fitting, sessions_fit
 from localspec.errors import ContextTooSmall
-from localspec.records import BenchOptions, ContextSettings, ModelInfo, SamplerSettings
+from localspec.records import BenchOptions, ContextSettings, LoadSettings, SamplerSettings
 
 RUNS_OF_ONE = 5
 """Runs of a single prompt, unless told otherwise: an interval needs several pairs."""
-MEMORY_SHARE = 0.9
+TYPICAL_CONTEXT = 4096
+"""Tokens that a benchmark takes at the most, as a rule: layers are placed for it before the prompts
+are known (their tokens are the loaded model's to count)."""
 
 
 def temperatures(options: BenchOptions) -> tuple[float, ...]:
@@ -67,13 +68,7 @@ def make_plan(
     return Plan(
         prompts=fits,
         candidates=candidates,
-        context=ContextSettings(
-            n_ctx=n_ctx,
-            threads=options.engine.threads or machine.default_threads(),
-            kv_type=options.engine.kv_type,
-            draft_kv_type=options.engine.draft_kv_type,
-            flash_attn=options.engine.flash_attn,
-        ),
+        context=_context(options, n_ctx),
         sampler=sampler,
         max_tokens=max_tokens,
         runs=options.runs or (RUNS_OF_ONE if len(fits) == 1 else 1),
@@ -120,7 +115,31 @@ def _sampler(options: BenchOptions) -> SamplerSettings:
     return replace(SamplerSettings(), **given)  # type: ignore[arg-type]
 
 
-def fit_together(plan: Plan, model: ModelInfo) -> tuple[int, bool]:
-    """Bytes that the contexts of all candidates take, and whether they fit into memory at once."""
-    needed = memory_needed(plan.candidates, model, plan.context)
-    return needed, needed <= MEMORY_SHARE * psutil.virtual_memory().available
+def _context(options: BenchOptions, n_ctx: int) -> ContextSettings:
+    return ContextSettings(
+        n_ctx=n_ctx,
+        threads=options.engine.threads or machine.default_threads(),
+        kv_type=options.engine.kv_type,
+        draft_kv_type=options.engine.draft_kv_type,
+        flash_attn=options.engine.flash_attn,
+    )
+
+
+def fitting_of(options: BenchOptions, target: Target, candidates: Sequence[Candidate]) -> Fitting:
+    """How the target is loaded so that it fits with any of the candidates."""
+    return Fitting(
+        target.path,
+        options.engine.load,
+        _context(options, options.engine.ctx or TYPICAL_CONTEXT),
+        [c.drafter for c in candidates],
+        given=options.engine.ctx is not None,
+        refuse=options.engine.fit_check,
+    )
+
+
+def fit_together(plan: Plan, engine: Engine, load: LoadSettings) -> tuple[int, bool]:
+    """Bytes of RAM that the contexts of all candidates take, and whether they fit at once into the
+    memory that the loaded target leaves."""
+    memory = machine.memory(engine.devices())
+    drafters = {c.session: c.drafter for c in plan.candidates}.values()
+    return sessions_fit(Path(engine.model.path), load, plan.context, tuple(drafters), memory)

@@ -18,9 +18,16 @@ class Sessions:
     context cannot be made beside the others but can be alone."""
 
     def __init__(
-        self, engine: Engine, connect: Connect, context: ContextSettings, together: bool
+        self,
+        engine: Engine,
+        connect: Connect,
+        context: ContextSettings,
+        together: bool,
+        check: Callable[[ContextSettings, DrafterSettings], None] | None = None,
     ) -> None:
+        """``check`` raises for what must not be opened."""
         self.engine = engine
+        self._check = check
         self.together = together
         self.settings: dict[str, dict[str, str | int | float | bool]] = {}
         self.notes: dict[str, tuple[str, ...]] = {}
@@ -62,6 +69,8 @@ class Sessions:
             self._close_all_but()
 
     def _open_one(self, session: str, drafter: DrafterSettings) -> None:
+        if self._check is not None:
+            self._check(self._context, drafter)
         opened = self.engine.open(session, drafter, self._context)
         self._open.add(session)
         self.settings[session] = opened.settings

@@ -23,6 +23,7 @@ from localspec.catalog import (
 from localspec.chat.conversation import Conversation, Message, Prompt
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, Stream, connect
+from localspec.engine.fitting import Fitting
 from localspec.engine.messages import Chunk, Prefill
 from localspec.errors import (
     ContextTooSmall,
@@ -131,6 +132,7 @@ class ChatSession:
         self.settings: dict[str, str | int | float | bool] = {}
         self.n_ctx = self._n_ctx_asked = 0
         self._connect = connect
+        self._fitting: Fitting | None = None
         self._engine: Engine | None = None
         self._session: str | None = None
         self._opened = 0
@@ -159,10 +161,20 @@ class ChatSession:
         if self._engine is not None and not self._engine.alive:
             self._engine, self._session = None, None
         if self._engine is None:
-            log_file = self.options.engine.log_file
-            self._engine = self._connect(
-                self.target.path, self.options.engine.load, Path(log_file) if log_file else None
+            given = self.options.engine
+            log_file = Path(given.log_file) if given.log_file else None
+            self._fitting = Fitting(
+                self.target.path,
+                given.load,
+                self._context(given.ctx or CHAT_CONTEXT),
+                [self.drafter],
+                given=given.ctx is not None,
+                refuse=given.fit_check,
             )
+            self._engine = self._connect(
+                self.target.path, given.load, log_file, self._fitting.choose
+            )
+            self._notices += self._fitting.notes
             self._model = self._engine.model
         return self._engine
 
@@ -260,7 +272,7 @@ class ChatSession:
         conversation's state: the speed to compare with, and the text that it should have."""
         asked, last = self._last_asked()
         name = "chat-baseline"
-        self.engine.open(name, DrafterSettings(), self._context(), self._session)
+        self.engine.open(name, DrafterSettings(), self._context(self._n_ctx_asked), self._session)
         try:
             stream = self._once_more(name, asked, last)
             for event in stream:
@@ -435,7 +447,9 @@ class ChatSession:
         if self._session is not None:
             return
         self._n_ctx_asked = n_ctx
-        context = self._context()
+        context = self._context(n_ctx)
+        if self._fitting is not None:
+            self._fitting.check(context, self.drafter)
         self._opened += 1
         name = f"chat-{self._opened}"
         try:
@@ -453,10 +467,10 @@ class ChatSession:
         for note in opened.notes:
             self._tell_once(note)
 
-    def _context(self) -> ContextSettings:
+    def _context(self, n_ctx: int) -> ContextSettings:
         given = self.options.engine
         return ContextSettings(
-            n_ctx=self._n_ctx_asked,
+            n_ctx=n_ctx,
             threads=given.threads or default_threads(),
             kv_type=given.kv_type,
             draft_kv_type=given.draft_kv_type,

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -373,11 +373,16 @@ class Engine:
         return [line for line in text.splitlines() if line.strip(" .")][-lines:]
 
 
-def connect(target: Path, settings: LoadSettings, log_file: Path | None = None) -> Engine:
-    """A new engine process with ``target`` loaded."""
+def connect(
+    target: Path,
+    settings: LoadSettings,
+    log_file: Path | None = None,
+    choose: Callable[[Engine], LoadSettings] | None = None,
+) -> Engine:
+    """A new engine process with ``target`` loaded; ``choose`` replaces the settings (fitting)."""
     engine = Engine(log_file=log_file)
     try:
-        engine.load(target, settings)
+        engine.load(target, choose(engine) if choose else settings)
     except BaseException:
         engine.close()
         raise

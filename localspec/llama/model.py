@@ -220,16 +220,6 @@ class Model:
     def n_ctx_train(self) -> int:
         return int(L.llama_model_n_ctx_train(self.handle))
 
-    def _kv_bytes_per_token(self) -> int:
-        """Bytes of f16 K and V a token takes over all layers, by the GGUF's head counts."""
-        arch = self.arch
-        heads_kv = max(int(L.llama_model_n_head_kv(self.handle)), 1)
-        heads = max(int(L.llama_model_n_head(self.handle)), 1)
-        head = int(L.llama_model_n_embd(self.handle)) // heads
-        key = int(self.meta(f"{arch}.attention.key_length") or head)
-        value = int(self.meta(f"{arch}.attention.value_length") or head)
-        return self.layers * heads_kv * (key + value) * 2
-
     def _size_bytes(self) -> int:
         """Size of the file, or of all files of a split model."""
         try:
@@ -265,5 +255,4 @@ class Model:
             special_tokens=self.vocab.special_texts,
             sampling=sampling,
             can_roll_back=self.can_roll_back,
-            kv_bytes_per_token=self._kv_bytes_per_token(),
         )

@@ -170,7 +170,13 @@ class EngineService:
 
     # ---- for jobs, from the engine's thread ---------------------------------------------------
 
-    def connect(self, target: Path, settings: LoadSettings, log_file: Path | None = None) -> Engine:
+    def connect(
+        self,
+        target: Path,
+        settings: LoadSettings,
+        log_file: Path | None = None,
+        choose: Callable[[Engine], LoadSettings] | None = None,
+    ) -> Engine:
         """The engine with ``target`` loaded: the running one where it has it, else a new one.
 
         There is one engine at a time: a model's weights and contexts can fill the memory.
@@ -183,7 +189,7 @@ class EngineService:
         engine = self._launch(log_file)
         self._engine = engine
         try:
-            engine.load(target, settings)
+            engine.load(target, choose(engine) if choose else settings)
         except BaseException:
             self._end()
             raise

@@ -9,13 +9,11 @@ from localspec.bench.plan import (
     in_blocks,
     interleaved,
     make_candidates,
-    memory_needed,
     repeats,
     spread,
 )
 from localspec.catalog import DrafterSpec
 from localspec.errors import UsageError
-from localspec.records import ContextSettings, ModelInfo
 
 NGRAM = DrafterSpec("ngram", "ngram")
 NONE = DrafterSpec("none", "none")
@@ -199,20 +197,6 @@ def test_a_bad_baseline_run_repeats_all_that_were_paired_with_it(table):
     (repeat,) = repeats(table, [bad])
     assert set(repeat.candidates) == set(table.candidates)
     assert len(repeat.slots(table, 36, 1)) == 3
-
-
-def test_memory_counts_each_context_and_the_drafters_weights(draft):
-    model = ModelInfo(
-        "t.gguf", "llama", "", "Q4_1", 1, 1, 2048, 10, 1, None, "", "", True, (),
-        kv_bytes_per_token=1000,
-    )  # fmt: skip
-    context = ContextSettings(n_ctx=512, threads=1)
-    plain = memory_needed(make_candidates([]), model, context)
-    one = memory_needed(make_candidates([draft], n_max=(3,)), model, context)
-    assert plain > 512_000
-    assert one == 2 * plain + 2000
-    both = make_candidates([draft], n_max=(3,), temperatures=(0.0, 1.0))
-    assert memory_needed(both, model, context) == one
 
 
 def test_auto_is_a_length_beside_the_numbers(draft):

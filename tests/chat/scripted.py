@@ -119,7 +119,11 @@ class ScriptedEngine:
         self.stops: list[tuple[str, ...]] = []
 
     def connect(
-        self, target: Path, settings: LoadSettings, log_file: Path | None = None
+        self,
+        target: Path,
+        settings: LoadSettings,
+        log_file: Path | None = None,
+        choose: object = None,
     ) -> ScriptedEngine:
         self.starts += 1
         self.alive = True
