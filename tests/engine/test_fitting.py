@@ -80,7 +80,8 @@ def fitting(path: Path, n_ctx: int = 4096, load: LoadSettings = AUTO, **more: An
 def test_what_fits_is_loaded_as_asked_and_no_simulation_is_run(
     eight: Path, on: Callable[..., Engine]
 ) -> None:
-    for engine in (on(32), on(32, 24)):
+    for sizes in ((32,), (32, 24)):
+        engine = on(*sizes)
         assert fitting(eight).choose(engine) == AUTO
         assert cast(Machine, engine).simulated == 0
 
@@ -121,7 +122,8 @@ def test_what_does_not_fit_is_refused_with_what_would(
 def test_what_is_far_too_large_is_refused_without_a_simulation(
     eight: Path, on: Callable[..., Engine]
 ) -> None:
-    for engine, n_ctx in ((on(3), 512), (on(32), 1 << 30)):
+    for ram, n_ctx in ((3, 512), (32, 1 << 30)):
+        engine = on(ram)
         with pytest.raises(DoesNotFit):
             fitting(eight, n_ctx).choose(engine)
         assert cast(Machine, engine).simulated == 0
