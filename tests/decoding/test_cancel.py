@@ -109,7 +109,7 @@ class Silence:
         self._left -= 1
         return 0 if self._left >= 0 else most
 
-    def observe(self, step: Step) -> None:
+    def observe(self, step: Step, accepted: Sequence[int]) -> None:
         pass
 
 
