@@ -450,3 +450,44 @@ source = { repo = "me/Gone", file = "mtp-g.gguf" }
     hub.fail("/api/models", status=503, times=9)
     typed("models", "check", code=1)
     assert "The Hub has a fault of its own" in typed.err
+
+
+# ---- fit -----------------------------------------------------------------------------------------
+
+
+def test_what_a_model_takes_here_is_simulated_with_its_drafter(typed: Typed) -> None:
+    out = typed("models", "fit", "demo", "--drafter", "eagle3", "--ctx", "2048")
+    assert out.startswith("Fits in memory:")
+    assert "2,048 tokens" in out
+    heads, cells = out.split("\n\n")[1].splitlines()
+    assert heads.split() == "device weights KV cache compute drafter needed free".split()
+    assert cells.startswith("CPU")
+    found = typed.json("models", "fit", "demo", "--ctx", "2048")
+    assert (found["verdict"], found["how"], found["n_ctx_max"]) == ("CPU", "simulated", 8192)
+    assert found["need"]["CPU"]["kv"] == 2048 * 30 * 2 * 192 * 2
+
+
+def test_what_does_not_fit_ends_with_code_1_and_is_not_run(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = machine.Memory(8 << 30, 600 << 20)
+    monkeypatch.setattr("localspec.engine.client.memory", lambda _devices: small)
+    monkeypatch.setattr(machine, "memory", lambda _devices=(): small)
+    assert "Does not fit" in typed("models", "fit", "demo", code=1)
+    typed("run", "-m", "demo", "--drafter", "none", "--max-tokens", "4", "hi", code=1)
+    assert "does not fit: it needs" in typed.err
+    assert "--no-fit-check" in typed.err
+    words = ("--drafter", "none", "--max-tokens", "4", "--no-fit-check", "hi")
+    assert typed("run", "-m", "demo", *words)
+
+
+def test_a_file_on_the_hub_is_judged_by_its_header(
+    typed: Typed, hub: HubServer, large: Path
+) -> None:
+    hub.add("me/Large-GGUF", {"Large-Q8_0.gguf": large})
+    found = typed.json("models", "fit", "hf:me/Large-GGUF:Q8_0")
+    assert (found["verdict"], found["how"]) == ("CPU", "by formula")
+    # the embeddings are the output too; of Q8_0, x86 keeps no second copy
+    assert found["need"]["CPU"]["weights"] >= 17_000_000
+    typed("models", "fit", "hf:me/Large-GGUF:Q8_0", "--drafter", "eagle3", code=2)
+    assert "get the model first" in typed.err
