@@ -274,7 +274,7 @@ class Runner:
             seconds = None
             if number > 1:
                 each = self._elapsed() / (number - 1)
-                seconds = each * (len(members) - number + 1) + self._foreseen()
+                seconds = self._foreseen(each * (len(members) - number + 1))
             self._tell(WarmingUp(session, number, len(members), seconds))
             one = candidates[0]
             generation = None
@@ -310,16 +310,22 @@ class Runner:
         the fewest fit, shorter runs too."""
         if not self._plan.quick or self._rows:  # a resumed one has chosen
             return
-        each = sum(self._expected.values()) * self._plan.runs
-        left = QUICK_SECONDS - self._elapsed()
-        count = max(QUICK_FEWEST, int(left / each) if each > 0 else len(self._plan.prompts))
-        tokens = self._plan.max_tokens
-        if each * QUICK_FEWEST > left and tokens > SHORT:
-            self._expected = {k: v * SHORT / tokens for k, v in self._expected.items()}
-            tokens = SHORT
-        self._plan = replace(
-            self._plan, prompts=spread(self._plan.prompts, count), max_tokens=tokens
-        )
+        count, tokens = self._fitting(sum(self._expected.values()), self._elapsed())
+        share = tokens / self._plan.max_tokens
+        self._expected = {k: v * share for k, v in self._expected.items()}
+        prompts = spread(self._plan.prompts, count)
+        self._plan = replace(self._plan, prompts=prompts, max_tokens=tokens)
+
+    def _fitting(self, each: float, gone: float) -> tuple[int, int]:
+        """How many prompts, of how many tokens, fit the minute of which ``gone`` seconds are gone,
+        where a run of all candidates on a prompt takes ``each``."""
+        prompts, tokens = len(self._plan.prompts), self._plan.max_tokens
+        if not self._plan.quick or each <= 0:
+            return prompts, tokens
+        each *= self._plan.runs
+        left = QUICK_SECONDS - gone
+        count = min(prompts, max(QUICK_FEWEST, int(left / each)))
+        return count, tokens if each * QUICK_FEWEST <= left else min(tokens, SHORT)
 
     def _schedule(self, phase: Phase, candidates: Sequence[Candidate]) -> list[Slot]:
         usable = [c for c in candidates if not self._status[c.key].given_up]
@@ -626,12 +632,11 @@ class Runner:
             self._rows = kept
             self._after += self._estimate([s for _, slots in again.values() for s in slots])
 
-    def _foreseen(self) -> float:
-        """Seconds of the main phase while candidates are still being warmed up: those to come are
-        taken to be like those seen."""
+    def _foreseen(self, warming_up: float) -> float:
+        """Seconds to go while candidates are still being warmed up, which takes ``warming_up``
+        more: those to come are taken to be like those seen."""
         seen = len(self._expected)
-        total = sum(self._expected.values()) / seen * len(self._plan.candidates) if seen else 0.0
-        runs = len(self._plan.prompts) * self._plan.runs
-        if self._plan.quick:
-            runs = min(runs, max(QUICK_FEWEST, int(QUICK_SECONDS / total) if total else runs))
-        return total * runs
+        each = sum(self._expected.values()) / seen * len(self._plan.candidates) if seen else 0.0
+        count, tokens = self._fitting(each, self._elapsed() + warming_up)
+        runs = count * self._plan.runs
+        return warming_up + each * runs * tokens / self._plan.max_tokens

@@ -224,40 +224,50 @@ class Clock:
         return self.now
 
 
-def test_the_estimate_is_of_the_whole_and_comes_true(made, monkeypatch):
-    """Warm-up is announced, repeats and the classing of differences are in what is left."""
+@pytest.fixture
+def timed(made, monkeypatch):
+    """A bench on a clock of its own: runs take ``seconds``, their warm-up promises less (the
+    machine gets slower). Gives the events with their times, and the end."""
     clock = Clock()
     monkeypatch.setattr("localspec.bench.runner.time", clock)
-    people = [made.candidate(), made.candidate("small", 3)]
-    prompts = [made.prompt(f"p{i}") for i in range(6)]
-    tokens = {"baseline": range(100, 164), "small n=3": (*range(100, 150), *range(200, 214))}
-    # what a run takes, in seconds; its warm-up promised less, for the machine got slower
     seconds = {"baseline": 2.0, "small n=3": 4.0}
 
     class Slow(Scripted):
         def stream(self, session, prompt, **options):
-            warm = options["max_tokens"] < 64
+            warm = options["max_tokens"] < 32
             clock.now += seconds[session] / (4 if warm else 1)
             return super().stream(session, prompt, **options)
 
-    sessions = Slow(made, dict.fromkeys(seconds, 100))
-    sessions._made = type(
-        "Made", (), {"generation": lambda **_: made.generation(tokens["baseline"], tps=50.0)}
-    )
-    events = []
+    def run(prompts, weather, **more):
+        people = [made.candidate(), made.candidate("small", 3)]
+        plan = made.plan(people, [made.prompt(f"p{i}") for i in range(prompts)], **more)
+        events = []
+        sessions = Slow(made, dict.fromkeys(seconds, 50))
+        Runner(plan, sessions, lambda e: events.append((clock.now, e)), weather).run()
+        return events, clock.now
 
-    def tell(event):
-        events.append((clock.now, event))
+    return run
 
-    Runner(made.plan(people, prompts), sessions, tell, Weather(4)).run()
-    ended = clock.now
+
+def test_the_estimate_is_of_the_whole_and_comes_true(timed):
+    """The repeat of a disturbed run is in what is left, as soon as that run is made."""
+    events, ended = timed(6, Weather(4))
     warm = [e.seconds for _, e in events if isinstance(e, WarmingUp)]
     assert warm[0] is None
     assert warm[1] > 0
     made_so_far = [(at, e) for at, e in events if isinstance(e, Ran)]
     assert [e.row.slot.phase for _, e in made_so_far] == ["main"] * 12 + ["repeat"] * 2
     for at, event in made_so_far[3:]:
-        assert event.eta == pytest.approx(ended - at), "the repeat of the fourth is in it"
+        assert event.eta == pytest.approx(ended - at)
+
+
+def test_a_quick_bench_foresees_no_more_than_its_minute(timed):
+    events, ended = timed(60, Weather(), quick=True)
+    (foreseen,) = [e.seconds for _, e in events if isinstance(e, WarmingUp) and e.seconds]
+    (start,) = [e.seconds for _, e in events if isinstance(e, Starting)]
+    assert 50 < foreseen <= 60
+    assert 50 < start <= 60
+    assert 55 < ended - 1000 < 66
 
 
 def test_differences_to_be_classed_are_in_what_is_left(made):
