@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 models = typer.Typer()
 app.add_typer(models, name="models")
+history = typer.Typer()
+app.add_typer(history, name="history")
 
 
 # ---- kinds of option values ------------------------------------------------------------------
@@ -475,6 +477,33 @@ Temperature = Annotated[
 Stop = Annotated[list[str] | None, typer.Option(help="End the answer at this text; repeatable.")]
 
 
+def _share(value: str | None) -> float | None:
+    """ "5%" or "5" as 0.05."""
+    return None if value is None else float(value.strip().removesuffix("%")) / 100
+
+
+def _percent(value: str | None) -> str | None:
+    try:
+        share = _share(value)
+    except ValueError:
+        share = math.nan
+    if share is not None and not 0 <= share < 1:
+        raise typer.BadParameter(f"{value!r} is not a percentage from 0 to 99, such as 5%.")
+    return value
+
+
+FailOnRegression = Annotated[
+    str | None,
+    typer.Option(
+        "--fail-on-regression",
+        metavar="PERCENT",
+        callback=_percent,
+        help="Exit code 1 where tok/s or a speedup is shown to be lower by more than this, such as "
+        "5%, than in the last benchmark of the same on this machine (compare: than in the first).",
+    ),
+]
+
+
 def _with_temperature(engine: EngineOptions, temperature: float | None) -> EngineOptions:
     from dataclasses import replace
 
@@ -561,6 +590,20 @@ def bench(
     json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+    save: Annotated[
+        bool, typer.Option("--save/--no-save", help="Keep the result in the history.")
+    ] = True,
+    fail_below: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=_finite,
+            metavar="SPEEDUP",
+            help="Exit code 1 unless a drafter's speedup reaches it with the lower end of its "
+            "interval, such as 1.2.",
+        ),
+    ] = None,
+    fail_on_regression: FailOnRegression = None,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -595,6 +638,9 @@ def bench(
             json=None if json is None else str(json),
             csv=None if csv is None else str(csv),
             markdown=None if markdown is None else str(markdown),
+            save=save,
+            fail_below=fail_below,
+            fail_on_regression=_share(fail_on_regression),
             resume=None if resume is None else str(resume),
             engine=engine,
         )
@@ -684,6 +730,71 @@ def chat(
     )
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@history.callback(invoke_without_command=True)
+def list_history(
+    context: typer.Context,
+    find: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", "-f", metavar="WORD", help="Only what has this in it; repeatable."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the latest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Past benchmarks."""
+    from localspec.bench.history_command import list_history
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(list_history(find or [], limit, as_json=as_json))
+
+
+_PAST = "A number of `history`, last, or a file of bench --json."
+PastBench = Annotated[str, typer.Argument(metavar="BENCH", help=_PAST)]
+
+
+@history.command("show")
+def show_bench(
+    bench: PastBench,
+    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+) -> None:
+    """The tables of a past benchmark, or files of it."""
+    from localspec.bench.history_command import show
+    from localspec.bench.outputs import given
+
+    outputs = {"json": json, "csv": csv, "markdown": markdown}
+    named = {option: None if path is None else str(path) for option, path in outputs.items()}
+    raise typer.Exit(show(bench, given(**named)))
+
+
+@history.command("rm")
+def remove_bench(
+    numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...")],
+) -> None:
+    """Remove benchmarks from the history."""
+    from localspec.bench.history_command import remove
+
+    raise typer.Exit(remove(numbers))
+
+
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help=_PAST)],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="Likewise.")],
+    fail_on_regression: FailOnRegression = None,
+    as_json: AsJson = False,
+) -> None:
+    """What became faster or slower from one benchmark to another, prompt by prompt."""
+    from localspec.bench.history_command import compare
+
+    raise typer.Exit(compare(before, after, _share(fail_on_regression), as_json=as_json))
+
+
 AnyModel = Annotated[
     str,
     typer.Argument(
@@ -691,7 +802,6 @@ AnyModel = Annotated[
         help="A catalogue name, hf:OWNER/REPO[:QUANT|/FILE], a URL, a local file's name or path.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @models.command("list")

@@ -441,6 +441,8 @@ class BenchOptions:
 
     ``runs`` None: one run a prompt, more where there are too few prompts for an interval.
     ``resume``: the file of an interrupted bench, whose options are taken where none are given here.
+    ``fail_below``: the speedup that an interval must reach; ``fail_on_regression``: by which share
+    (0.05 is 5 %) nothing may be slower than in the last comparable bench of the history.
     """
 
     model: str
@@ -463,6 +465,9 @@ class BenchOptions:
     csv: str | None = None
     markdown: str | None = None
     resume: str | None = None
+    save: bool = True
+    fail_below: float | None = None
+    fail_on_regression: float | None = None
     engine: EngineOptions = EngineOptions()
 
 

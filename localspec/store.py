@@ -1,4 +1,4 @@
-"""What is kept from one start to the next: conversations, questions, measured baselines.
+"""What is kept from one start to the next: conversations, questions, baselines, benchmarks.
 
 One SQLite file among the user's data, in WAL mode, so that several processes may read while one
 writes. Every call opens a connection of its own: it may come from any thread, and a reader never
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,12 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE baselines (
         setup TEXT PRIMARY KEY, tps REAL NOT NULL, depth INTEGER NOT NULL, tokens INTEGER NOT NULL,
         measured REAL NOT NULL
+    );
+    """,
+    """
+    CREATE TABLE benches (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, created REAL NOT NULL, target TEXT NOT NULL,
+        summary TEXT NOT NULL, result BLOB NOT NULL
     );
     """,
 )
@@ -93,6 +100,17 @@ class Baseline:
     measured: float
 
 
+@dataclass(frozen=True, slots=True)
+class KeptBench:
+    """A line of the list of benchmarks. ``summary``: what the list shows, JSON values in the words
+    of whoever kept it. ``created``: seconds since the epoch."""
+
+    id: int
+    created: float
+    target: str
+    summary: dict[str, Any]
+
+
 def store_file() -> Path:
     return Path(platformdirs.user_data_dir("localspec", appauthor=False)) / "localspec.db"
 
@@ -123,7 +141,7 @@ class Store:
                 connection.commit()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
-                f"{self.path}, where conversations are kept, cannot be used: {error}.",
+                f"{self.path}, where results and conversations are kept, cannot be used: {error}.",
                 "Make room or move the file away; a new one is then begun.",
             ) from error
 
@@ -232,6 +250,40 @@ class Store:
                 "REPLACE INTO baselines VALUES (?, ?, ?, ?, ?)",
                 (setup, measured.tps, measured.depth, measured.tokens, measured.measured),
             )
+
+    # ---- benchmarks ---------------------------------------------------------------------------
+
+    def keep_bench(
+        self, created: float, target: str, summary: dict[str, Any], result: dict[str, Any]
+    ) -> int:
+        """Keep a benchmark's whole result; returns its number, which no other will ever have."""
+        packed = zlib.compress(json.dumps(result, allow_nan=False).encode())
+        with self.connection() as db:
+            added = db.execute(
+                "INSERT INTO benches (created, target, summary, result) VALUES (?, ?, ?, ?)",
+                (created, _encodable(target), json.dumps(summary, allow_nan=False), packed),
+            )
+            assert added.lastrowid is not None
+            return added.lastrowid
+
+    def benches(self) -> list[KeptBench]:
+        """All benchmarks, the latest first."""
+        with self.connection() as db:
+            rows = db.execute(
+                "SELECT id, created, target, summary FROM benches ORDER BY created DESC, id DESC"
+            )
+            return [KeptBench(i, when, who, json.loads(said)) for i, when, who, said in rows]
+
+    def bench(self, identity: int) -> dict[str, Any] | None:
+        """The whole result; None where there is no such number (any more)."""
+        with self.connection() as db:
+            row = db.execute("SELECT result FROM benches WHERE id = ?", (identity,)).fetchone()
+        result: dict[str, Any] | None = json.loads(zlib.decompress(row[0])) if row else None
+        return result
+
+    def delete_bench(self, identity: int) -> None:
+        with self.connection() as db:
+            db.execute("DELETE FROM benches WHERE id = ?", (identity,))
 
 
 def _migrate(db: sqlite3.Connection, path: Path) -> None:

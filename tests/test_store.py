@@ -74,12 +74,41 @@ def test_a_baseline_is_that_of_its_setup(store: Store) -> None:
     assert store.baseline("demo, 1 thread") is None
 
 
+def test_a_benchmark_is_kept_whole_listed_and_deleted(store: Store) -> None:
+    result = {"target": {"name": "modèle"}, "rows": [{"decode_tps": 98.4, "stop": None}] * 200}
+    first = store.keep_bench(1e9, "modèle", {"best": None}, result)
+    later = store.keep_bench(2e9, "half \ud800 pair", {"best": {"speedup": 1.2}}, {})
+    assert store.bench(first) == result
+    assert [(b.id, b.created, b.target, b.summary) for b in store.benches()] == [
+        (later, 2e9, "half ? pair", {"best": {"speedup": 1.2}}),
+        (first, 1e9, "modèle", {"best": None}),
+    ]
+    store.delete_bench(later)
+    assert store.bench(later) is None
+    assert store.keep_bench(3e9, "demo", {}, {}) == later + 1
+
+
+def test_what_the_first_version_kept_is_there_beside_benchmarks(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as old:
+        old.setattr(module, "MIGRATIONS", module.MIGRATIONS[:1])
+        kept = store.save(TALK)
+        with pytest.raises(StoreError, match="benches"):
+            store.benches()
+    assert store.benches() == []
+    assert store.talk(kept.id or 0) == kept
+    assert store.keep_bench(1e9, "demo", {}, {}) == 1
+
+
 WRITER = """\
 import sys
 from pathlib import Path
 from localspec.store import Store, Talk, Turn
+store = Store(Path(sys.argv[1]))
 for i in range(10):
-    Store(Path(sys.argv[1])).save(Talk(f"{sys.argv[2]} {i}", "demo", (Turn("user", "x"),)))
+    store.save(Talk(f"{sys.argv[2]} {i}", "demo", (Turn("user", "x"),)))
+    store.keep_bench(i, f"{sys.argv[2]} {i}", {}, {"rows": list(range(1000))})
 """
 
 
@@ -88,7 +117,9 @@ def test_processes_may_write_at_the_same_time(store: Store) -> None:
         subprocess.Popen([sys.executable, "-c", WRITER, str(store.path), name]) for name in "ab"
     ]
     assert [w.wait(60) for w in writers] == [0, 0]
-    assert sorted(e.title for e in store.talks()) == [f"{n} {i}" for n in "ab" for i in range(10)]
+    names = [f"{n} {i}" for n in "ab" for i in range(10)]
+    assert sorted(e.title for e in store.talks()) == names
+    assert sorted(b.target for b in store.benches()) == names
 
 
 def test_a_migration_keeps_what_is_there_and_a_failing_one_changes_nothing(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 from localspec.bench.plan import Candidate, Plan
 from localspec.bench.rows import Row, pair_up, speed_pairs
-from localspec.bench.statistics import Comparison, Verdict, compare, verdicts
+from localspec.bench.statistics import Comparison, Pair, Verdict, compare, estimate, verdicts
 from localspec.records import Counts, Generation, Times, count
 
 
@@ -128,6 +128,11 @@ def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
     return result
 
 
+def so_far(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
+    """Every candidate's figures while measuring goes on: without intervals and verdicts."""
+    return {c.key: _measure(plan, c, rows, estimate) for c in plan.candidates}
+
+
 def winners(table: Mapping[str, Measured]) -> list[Measured]:
     """For each temperature the candidate shown to be faster with the greatest speedup, if any."""
     best: dict[float, Measured] = {}
@@ -140,7 +145,14 @@ def winners(table: Mapping[str, Measured]) -> list[Measured]:
     return list(best.values())
 
 
-def _measure(plan: Plan, candidate: Candidate, rows: Sequence[Row]) -> Measured:
+def _measure(
+    plan: Plan,
+    candidate: Candidate,
+    rows: Sequence[Row],
+    judge: Callable[[Sequence[Pair]], Comparison] | None = None,
+) -> Measured:
+    """``judge`` makes a comparison of pairs; the default one gives intervals."""
+    judge = judge or partial(compare, seed=plan.order_seed)
     own = [
         r.generation
         for r in rows
@@ -150,8 +162,8 @@ def _measure(plan: Plan, candidate: Candidate, rows: Sequence[Row]) -> Measured:
         decode = end_to_end = Comparison()
     else:
         paired = pair_up(rows, candidate.key, plan.baseline_of(candidate).key)
-        decode = compare(speed_pairs(paired), seed=plan.order_seed)
-        end_to_end = compare(speed_pairs(paired, end_to_end=True), seed=plan.order_seed)
+        decode = judge(speed_pairs(paired))
+        end_to_end = judge(speed_pairs(paired, end_to_end=True))
     sources = candidate.drafter.sources
     figures = sum_up(own, sources if len(sources) > 1 else ())
     return Measured(candidate, figures, decode, end_to_end)

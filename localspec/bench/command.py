@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-from rich.console import Console
 
 from localspec import machine
+from localspec.bench import gates, history
 from localspec.bench import report as reports
 from localspec.bench import resume as resuming
 from localspec.bench import table as tables
-from localspec.bench.analysis import analyse
+from localspec.bench.analysis import analyse, so_far
 from localspec.bench.audit import Audit, audit
+from localspec.bench.console import make_console
+from localspec.bench.outputs import given, write_all
 from localspec.bench.plan import Candidate, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
@@ -26,13 +27,41 @@ from localspec.bench.runner import Comparing, Measurement, Runner
 from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import Workload, load
 from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
-from localspec.engine.client import connect
+from localspec.engine.client import Engine, connect
 from localspec.errors import LocalspecError, UsageError
 from localspec.records import BenchOptions, DrafterSettings, LoadSettings
 
-PLAIN_WIDTH = 140
-"""Columns of a table that goes into a pipe or file, where nobody says how wide it may be."""
 INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is to be measured, as far as it is known without an engine. ``remarks``: what a person
+    should know about the choice."""
+
+    options: BenchOptions
+    workloads: tuple[Workload, ...]
+    target: Target
+    candidates: tuple[Candidate, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def select(options: BenchOptions) -> Selection:
+    """Look up what the options name. Raises ``LocalspecError`` for what cannot be measured."""
+    _check(options)
+    workloads = load(options.workloads, options.prompt)
+    target = resolve_target(options.model)
+    asked = options.drafters or ("all",)
+    candidates = make_candidates(
+        resolve_drafters(target, asked),
+        n_max=options.n_max,
+        p_min=options.p_min,
+        sampled=options.sampled,
+        trees=options.trees,
+        temperatures=temperatures(options),
+        quick=options.quick,
+    )
+    return Selection(options, workloads, target, candidates, tuple(left_out(target, asked)))
 
 
 def bench(options: BenchOptions) -> int:
@@ -44,55 +73,36 @@ def bench(options: BenchOptions) -> int:
     if options.resume is not None:
         unfinished = resuming.read(options.resume)
         options = resuming.merged(options, unfinished.options)
-    outputs = {
-        option: name
-        for option, name in (
-            ("--json", options.json),
-            ("--csv", options.csv),
-            ("--markdown", options.markdown),
-        )
-        if name is not None
-    }
+    outputs = given(json=options.json, csv=options.csv, markdown=options.markdown)
     reports.check_writable(outputs)
-    _check(options)
-    workloads = load(options.workloads, options.prompt)
-    target = resolve_target(options.model)
-    asked = options.drafters or ("all",)
-    drafters = resolve_drafters(target, asked)
-    candidates = make_candidates(
-        drafters,
-        n_max=options.n_max,
-        p_min=options.p_min,
-        sampled=options.sampled,
-        trees=options.trees,
-        temperatures=temperatures(options),
-        quick=options.quick,
-    )
-    with display(_console(stderr=True), quiet=options.quiet) as show:
-        for remark in left_out(target, asked):
-            show.say(remark)
-        report = _measure(options, workloads, target, candidates, unfinished, show)
+    selection = select(options)
+    with display(make_console(stderr=True), quiet=options.quiet) as show:
+        report = measure(selection, show, unfinished)
     result = reports.result(report)
-    failed = _write(outputs, result)  # first: a table cut by a closed pipe must not cost the files
-    console = _console()
+    failed = write_all(
+        outputs, result
+    )  # first: a table cut by a closed pipe must not cost the files
+    console = make_console()
     console.print(tables.render(result, console))
     if result["resume"] is not None and any(r["tokens"] for r in result["rows"]):
         _say_how_to_go_on(options, result, failed)
-    if failed is not None:
+    code = _exit_code(report, strict=options.strict)
+    if code != INTERRUPTED:
+        failed = failed or gates.failure(options, result)
+    if options.save and result["rows"]:
+        failed = _save(result) or failed
+    if failed is not None and code != INTERRUPTED:
         raise failed
-    return _exit_code(report, strict=options.strict)
+    return code
 
 
-def _write(outputs: Mapping[str, str], result: reports.Json) -> LocalspecError | None:
-    """Write every file that can be; the first failure is returned."""
-    writers = {"--json": reports.to_json, "--csv": reports.to_csv, "--markdown": tables.to_markdown}
-    failed = None
-    for option, name in outputs.items():
-        try:
-            reports.write(name, writers[option](result))
-        except LocalspecError as error:
-            failed = failed or error
-    return failed
+def _save(result: reports.Json) -> LocalspecError | None:
+    """Into the history; last, so that a gate compares with what was there before."""
+    try:
+        history.keep(result)
+    except LocalspecError as error:
+        return error
+    return None
 
 
 def _say_how_to_go_on(
@@ -109,7 +119,7 @@ def _say_how_to_go_on(
         except (OSError, LocalspecError):
             return
     if not options.quiet:
-        _console(stderr=True).print(
+        make_console(stderr=True).print(
             f"Go on with: localspec bench --resume {shlex.quote(name)}",
             markup=False,
             highlight=False,
@@ -117,22 +127,26 @@ def _say_how_to_go_on(
         )
 
 
-def _measure(
-    options: BenchOptions,
-    workloads: Sequence[Workload],
-    target: Target,
-    candidates: tuple[Candidate, ...],
-    unfinished: resuming.Unfinished | None,
+def measure(
+    selection: Selection,
     show: Quiet,
+    unfinished: resuming.Unfinished | None = None,
+    shared: Callable[..., Engine] | None = None,
 ) -> reports.Report:
+    """Make the runs. ``shared`` gives an engine that is not ended afterwards, only its contexts
+    are; without it there is one for this measurement alone. An observer may raise KeyboardInterrupt
+    to end the measurement, as Ctrl-C does."""
+    options, target, candidates = selection.options, selection.target, selection.candidates
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
     fitting = fitting_of(options, target, candidates)
-    start = partial(connect, target.path, options.engine.load, log_file, fitting.choose)
+    start = partial(shared or connect, target.path, options.engine.load, log_file, fitting.choose)
+    for remark in selection.remarks:
+        show.say(remark)
     engine = start()
     sessions = None
     try:
         model, build = engine.model, engine.build
-        plan = make_plan(options, workloads, target, candidates, engine, show.say)
+        plan = make_plan(options, selection.workloads, target, candidates, engine, show.say)
         for note in fitting.notes:
             show.say(note)
         fitting.check(plan.context, DrafterSettings())
@@ -148,27 +162,39 @@ def _measure(
             resuming.check(unfinished.facts, facts)
             plan, earlier = resuming.earlier(plan, unfinished)
         sessions = Sessions(engine, start, plan.context, together, fitting.check)
-        measurement = Runner(plan, sessions, show, earlier=earlier).run()
+        report = partial(
+            reports.Report,
+            target=target.name,
+            model=model,
+            build=build,
+            machine=described,
+            sha256=sha256,
+            effective=sessions.settings,
+            notes=sessions.notes,
+            asked=_asked(options, target, plan, fitting.load),
+            warnings=tuple(warnings),
+            options=options,
+            facts=facts,
+            before=unfinished.sittings if unfinished is not None else (),
+        )
+        runner = Runner(plan, sessions, show, earlier=earlier)
+        show.follow(lambda: _unjudged(report, runner.so_far()))
+        measurement = runner.run()
         audits = _audit(measurement, sessions, show)
     finally:
-        (sessions.engine if sessions else engine).close()
-    return reports.Report(
+        if shared is None:
+            (sessions.engine if sessions else engine).close()
+        elif sessions is not None:
+            sessions.close()
+    return report(
         measurement=measurement,
         table=analyse(measurement.plan, measurement.judged),
         audits=audits,
-        target=target.name,
-        model=model,
-        build=build,
-        machine=described,
-        sha256=sha256,
-        effective=sessions.settings,
-        notes=sessions.notes,
-        asked=_asked(options, target, plan, fitting.load),
-        warnings=tuple(warnings),
-        options=options,
-        facts=facts,
-        before=unfinished.sittings if unfinished is not None else (),
     )
+
+
+def _unjudged(report: Callable[..., reports.Report], made: Measurement) -> reports.Report:
+    return report(measurement=made, table=so_far(made.plan, made.rows), audits={})
 
 
 def _check(options: BenchOptions) -> None:
@@ -219,10 +245,3 @@ def _exit_code(report: reports.Report, *, strict: bool) -> int:
         return 1
     differs = any(a.mismatches or a.unclassed for a in report.audits.values())
     return 1 if strict and differs else 0
-
-
-def _console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(stderr=stderr, width=PLAIN_WIDTH)
-    return console

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from localspec.bench.report import Report
 from localspec.bench.runner import (
     Comparing,
     Event,
@@ -62,6 +64,9 @@ class Quiet:
     ) -> None: ...
 
     def say(self, text: str) -> None: ...
+
+    def follow(self, so_far: Callable[[], Report]) -> None:
+        """``so_far`` gives the report of the runs that are made; to be called on events only."""
 
     def __call__(self, event: Event) -> None: ...
 

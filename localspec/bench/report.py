@@ -6,6 +6,7 @@ The names in the result are those of DESIGN section 9; absent figures are null, 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -19,13 +20,14 @@ from typing import Any
 from localspec import __version__
 from localspec.bench.analysis import Measured
 from localspec.bench.audit import Audit
-from localspec.bench.resume import Facts, Sitting, keep
+from localspec.bench.resume import HASH_OF_FILE, SIZE_OF_FILE, Facts, Sitting, keep
 from localspec.bench.rows import Row
 from localspec.bench.runner import Measurement
 from localspec.errors import LocalspecError, UsageError
 from localspec.records import BenchOptions, BuildInfo, ModelInfo
 
 Json = dict[str, Any]
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def result(report: Report) -> Json:
     if m.state == "interrupted" and report.options is not None:
         unfinished = keep(report.options, report.facts, m, created, report.before)
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "created": created,
         "localspec": __version__,
         "machine": dict(report.machine),
@@ -100,6 +102,15 @@ def result(report: Report) -> Json:
             "order": "interleaved" if m.together else "blocks",
         },
         "workloads": [{"name": name, "prompts": n} for name, n in workloads.items()],
+        "prompts": [
+            {
+                "workload": p.prompt.workload,
+                "id": p.prompt.id,
+                "tokens": len(p.tokens),
+                "sha256": hashlib.sha256(json.dumps(p.tokens).encode()).hexdigest(),
+            }
+            for p in plan.prompts
+        ],
         "skipped": [
             {
                 "prompt": s.prompt.id,
@@ -129,6 +140,8 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "drafter": candidate.drafter.name,
         "method": candidate.drafter.method,
         "file": candidate.drafter.path,
+        "sha256": report.facts.get(f"{candidate.key}: {HASH_OF_FILE}"),
+        "size_bytes": report.facts.get(f"{candidate.key}: {SIZE_OF_FILE}"),
         "n_max": candidate.drafter.draft_length,
         "n_max_bound": effective.get("n_max", drafter.n_max)
         if drafter.draft_length == "auto"

@@ -25,7 +25,18 @@ from localspec.records import BenchOptions, BuildInfo, Generation, LoadSettings,
 
 LARGEST_HASHED = 1 << 30
 """Bytes of the largest model file that is hashed."""
-OUTPUTS = ("json", "csv", "markdown", "quiet", "strict", "resume", "log_file")
+OUTPUTS = (
+    "json",
+    "csv",
+    "markdown",
+    "quiet",
+    "strict",
+    "save",
+    "fail_below",
+    "fail_on_regression",
+    "resume",
+    "log_file",
+)
 """Options that decide nothing of the measurement: those of the resuming command count."""
 NAMES = {
     "drafters": "drafter",
@@ -35,6 +46,8 @@ NAMES = {
     "sampled": "draft-sampling",
 }
 """Options that the records name otherwise than the command line."""
+
+SIZE_OF_FILE, HASH_OF_FILE = "size of its file", "hash of its file"
 
 Facts = dict[str, Any]
 """What must be the same, by its name for a person."""
@@ -176,7 +189,7 @@ def merged(given: BenchOptions, stored: BenchOptions) -> BenchOptions:
     own = {
         f.name: value
         for f in fields(BenchOptions)
-        if f.name in OUTPUTS and (value := getattr(given, f.name))
+        if f.name in OUTPUTS and (value := getattr(given, f.name)) != f.default
     }
     log_file = replace(stored.engine, log_file=given.engine.log_file)
     return replace(stored, **{"json": given.resume, **own}, engine=log_file)
@@ -217,8 +230,8 @@ def facts_of(
         if path:
             file = Path(path)
             settings |= {
-                "size of its file": file.stat().st_size,
-                "hash of its file": sha256_of(file),
+                SIZE_OF_FILE: file.stat().st_size,
+                HASH_OF_FILE: sha256_of(file),
             }
         facts |= {f"{candidate.key}: {name}": value for name, value in settings.items()}
     return facts

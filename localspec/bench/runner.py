@@ -253,13 +253,17 @@ class Runner:
             self._cut_short(error.message)
         if self._baseline_lost():
             self._cut_short("there is no baseline to compare it with")
+        made = self.so_far()
+        return replace(made, rows=mark_faulty(mark_disturbed(made.rows)), interrupted=interrupted)
+
+    def so_far(self) -> Measurement:
+        """What is there; an observer may ask between runs."""
         return Measurement(
             self._plan,
-            mark_faulty(mark_disturbed(self._rows)),
+            list(self._rows),
             self._status,
-            interrupted,
-            self._sessions.together,
-            self._blocks,
+            together=self._sessions.together,
+            blocks=self._blocks,
         )
 
     # ---- phases -------------------------------------------------------------------------------

@@ -38,13 +38,17 @@ UNICODE = Signs()
 ASCII = Signs("^", "v", "ok")
 
 
+def signs_of(console: Console) -> Signs:
+    return ASCII if console.options.ascii_only else UNICODE
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """``width``: a longer cell is folded there; without it no cell ever is. Columns stand in the
     order of what a person asks first; ``head`` says whose row it is, in every table."""
 
     title: str
-    cell: Callable[[Json, Signs], str]
+    cell: Callable[[Any, Signs], str]
     width: int | None = None
     right: bool = True
     head: bool = False
@@ -157,8 +161,8 @@ def columns(result: Json) -> tuple[Column, ...]:
 def render(result: Json, console: Console) -> RenderableType:
     """The tables as wide as the console allows, without ever cutting a number. What a person asks
     first comes last, where the end of the output is seen."""
-    signs = ASCII if console.options.ascii_only else UNICODE
-    first, *others = _side_by_side(result, signs, console)
+    signs = signs_of(console)
+    first, *others = side_by_side(columns(result), result["candidates"], console, _is_faster)
     workloads = _by_workload(result, signs, console)
     under = [Text(line, style="dim") for line in notes(result)]
     loud = [Text(line, style="bold red") for line in alarms(result)]
@@ -175,23 +179,31 @@ def render(result: Json, console: Console) -> RenderableType:
     return Group(*parted[1:])
 
 
-def _side_by_side(result: Json, signs: Signs, console: Console) -> list[Table]:
-    """All columns in one table, or in several where they do not fit."""
-    chosen = columns(result)
+def side_by_side(
+    chosen: Sequence[Column],
+    items: Sequence[Any],
+    console: Console,
+    bold: Callable[[Any], bool] = lambda _: False,
+) -> list[Table]:
+    """All columns in one table, or in several where they do not fit; a line for each item."""
     head = [c for c in chosen if c.head]
     tables: list[Table] = []
     members: list[Column] = []
     for column in chosen:
         if column.head:
             continue
-        wider = _table(result, [*head, *members, column], signs)
+        wider = _table([*head, *members, column], items, console, bold)
         if members and _width(wider, console) > console.width:
             members = [column]
-            tables.append(_table(result, [*head, column], signs))
+            tables.append(_table([*head, column], items, console, bold))
         else:
             members.append(column)
             tables[-1:] = [wider]
     return tables
+
+
+def _is_faster(candidate: Json) -> bool:
+    return bool(candidate["verdict"] == "faster")
 
 
 def _width(table: Table, console: Console) -> int:
@@ -200,13 +212,15 @@ def _width(table: Table, console: Console) -> int:
     return Measurement.get(console, unbounded, table).maximum
 
 
-def _table(result: Json, chosen: Sequence[Column], signs: Signs) -> Table:
+def _table(
+    chosen: Sequence[Column], items: Sequence[Any], console: Console, bold: Callable[[Any], bool]
+) -> Table:
     table = _new_table()
     for column in chosen:
         _add_column(table, column)
-    for c in result["candidates"]:
-        style = "bold" if c["verdict"] == "faster" else None
-        table.add_row(*(column.cell(c, signs) for column in chosen), style=style)
+    for item in items:
+        cells = (column.cell(item, signs_of(console)) for column in chosen)
+        table.add_row(*map(Text, cells), style="bold" if bold(item) else None)
     return table
 
 

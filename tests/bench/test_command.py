@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from localspec.bench import history
 from localspec.bench.command import bench
+from localspec.bench.gates import GateFailed
 from localspec.errors import (
     ContextTooSmall,
     DrafterError,
@@ -76,6 +78,20 @@ def test_the_demo_model_end_to_end(workload, tmp_path, capsys):
     assert "9 runs on 3 prompts, about" in err
     assert (tmp_path / "r.csv").read_text().count("\n") == 1 + len(result["rows"])
     assert "| baseline |" in (tmp_path / "r.md").read_text()
+
+
+def test_results_are_kept_and_gates_fail_a_script(options, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert bench(replace(options, save=False)) == 0
+    assert history.past() == []
+    with pytest.raises(GateFailed, match="the interval's lower end is under 1000"):
+        bench(replace(options, fail_below=1000.0, fail_on_regression=0.5))
+    assert "baseline" in capsys.readouterr().out  # the table and the history have it all the same
+    (line,) = history.past()
+    assert history.read("last") == read(options)
+    assert line.drafters == ("ngram",)
+    assert bench(replace(options, fail_below=0.01, fail_on_regression=0.9)) == 0
+    assert [p.id for p in history.past()] == [2, 1]
 
 
 def test_quiet_prints_nothing_but_the_table(options, capsys):
@@ -148,16 +164,16 @@ def test_prompts_that_do_not_fit_the_context_are_skipped_with_numbers(options, t
 def test_a_file_that_fails_at_the_end_costs_neither_the_others_nor_the_table(
     options, tmp_path, monkeypatch, capsys
 ):
-    from localspec.bench import report
+    from localspec.bench import outputs
 
-    write = report.write
+    write = outputs.write
 
     def full_disk(name, text):
         if name.endswith(".csv"):
             raise LocalspecError(f"{name} could not be written (No space left on device).")
         write(name, text)
 
-    monkeypatch.setattr(report, "write", full_disk)
+    monkeypatch.setattr(outputs, "write", full_disk)
     with pytest.raises(LocalspecError, match="No space left"):
         bench(replace(options, csv=str(tmp_path / "r.csv"), markdown=str(tmp_path / "r.md")))
     assert read(options)["status"] == "complete"

@@ -9,17 +9,11 @@ import pytest
 from rich.console import Console
 
 from localspec.bench import report, table
-from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, Divergence
-from localspec.bench.runner import Measurement, Status
+from localspec.bench.runner import Status
 from localspec.errors import UsageError
-from localspec.records import BuildInfo, Counts, ModelInfo, Step, count
+from localspec.records import Counts, Step, count
 
-MODEL = ModelInfo(
-    "/m/t.gguf", "llama", "llama 135M Q4_1", "Q4_1", 98, 135, 2048, 49152, 30, None, "", "",
-    False, (),
-)  # fmt: skip
-BUILD = BuildInfo("0.3.36", "b1 (0c1e57098)", ("CPU",), (), "AVX2 = 1")
 DRAFTED = Counts(20, 18, 20, 63, 144, 43, 144, (17, 12, 9, 5, 2, 1, 1, 1), (18,) * 8)
 NAMES = {
     "schema", "created", "localspec", "machine", "build", "target", "settings", "workloads",
@@ -38,39 +32,8 @@ ROW_NAMES = {
 }  # fmt: skip
 
 
-def make(
-    made,
-    rows,
-    candidates,
-    prompts,
-    *,
-    audits=None,
-    status=None,
-    effective=None,
-    notes=None,
-    quick=False,
-    **measured,
-):
-    plan = made.plan(candidates, prompts, quick=quick)
-    measurement = Measurement(
-        plan, rows, {c.key: Status() for c in candidates} | (status or {}), **measured
-    )
-    return report.result(
-        report.Report(
-            measurement=measurement,
-            table=analyse(plan, rows),
-            audits=audits or {},
-            target="demo",
-            model=MODEL,
-            build=BUILD,
-            machine={"cpu": "EPYC", "on_battery": None},
-            sha256=None,
-            effective={"baseline": {"n_ctx": 512, "threads": 2, "flash_attn": "on"}}
-            | (effective or {}),
-            notes=notes or {},
-            asked={"gpu_layers": -1, "sampler": {"top_k": 40}},
-        )
-    )
+def make(made, *given, **more):
+    return made.result(*given, **more)
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""For scripts: when a benchmark's result, or its change since the last one, is a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localspec.bench import history
+from localspec.bench.comparison import Compared, compare_results
+from localspec.bench.statistics import FEWEST_PAIRS
+from localspec.bench.table import name, speedup
+from localspec.errors import LocalspecError
+from localspec.records import BenchOptions
+from localspec.store import Store
+
+Json = dict[str, Any]
+
+
+class GateFailed(LocalspecError):
+    """A speed is lower than the command allows."""
+
+
+def failure(options: BenchOptions, result: Json, store: Store | None = None) -> GateFailed | None:
+    """What --fail-below and --fail-on-regression say to a fresh result, not yet in the history."""
+    found = []
+    if options.fail_below is not None and (said := below(result, options.fail_below)):
+        found.append(said)
+    if options.fail_on_regression is not None:
+        earlier = last_alike(result, store)
+        if earlier is not None:
+            number, compared = earlier
+            if said := regressed(compared, options.fail_on_regression):
+                found.append(f"{said} (against benchmark {number})")
+    return GateFailed(". ".join(found) + ".") if found else None
+
+
+def below(result: Json, bound: float) -> str | None:
+    """Is no drafter shown to reach the speedup ``bound``? The lower end of an interval shows it;
+    where a winner was measured again, its own alone."""
+    drafters = [c for c in result["candidates"] if c["speedup_ci"] is not None]
+    again = [c for c in drafters if c["confirmed"]]
+    top = max(again or drafters, key=lambda c: c["speedup_ci"][0], default=None)
+    if top is None:
+        return (
+            f"No drafter has an interval that could reach {bound:g}x: give {FEWEST_PAIRS} prompts "
+            "or more, or --runs 5 for one prompt"
+        )
+    if top["speedup_ci"][0] >= bound:
+        return None
+    return f"{name(top)} is {speedup(top)}: the interval's lower end is under {bound:g}"
+
+
+def regressed(compared: Compared, threshold: float) -> str | None:
+    """What is shown to be slower by more than ``threshold``; that nothing can be shown is a
+    failure too, since a script that asks wants to know."""
+    if compared.apart:
+        return f"The two are not comparable: {'; '.join(compared.apart)}"
+    if not compared.judged:
+        return f"{compared.prompts} prompts in common are too few to compare by"
+    slower = [
+        f"{name(change.after)} lost {1 - (found.speedup or 1):.1%} of its {what}"
+        for change in compared.changes
+        for what in change.regressions(threshold)
+        for found in (change.tps if what == "tok/s" else change.speedup,)
+    ]
+    return "; ".join(slower) or None
+
+
+def last_alike(result: Json, store: Store | None = None) -> tuple[int, Compared] | None:
+    """The latest benchmark of the history that measured the same on the same machine, and what
+    changed since; another version of localspec or llama.cpp is no hindrance."""
+    store = store or Store()
+    for past in history.past(store=store):
+        if past.target != result["target"]["name"] or past.status != "complete":
+            continue
+        kept = store.bench(past.id)
+        if kept is None:
+            continue
+        compared = compare_results(kept, result)
+        same = not compared.apart and not compared.settings
+        if same and compared.changes and compared.prompts >= FEWEST_PAIRS:
+            return past.id, compared
+    return None

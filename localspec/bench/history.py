@@ -1,0 +1,152 @@
+"""Past benchmarks: every result is kept, listed by what it says, and found again by its number."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from localspec.bench.report import SCHEMA
+from localspec.bench.table import label, name
+from localspec.errors import UsageError
+from localspec.store import KeptBench, Store
+
+Json = dict[str, Any]
+LAST = "last"
+KEYS = {"schema", "candidates", "rows", "prompts"}
+"""By which a result is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A line of the history. ``best``: the candidate that the result recommends, else the one with
+    the greatest speedup; None where no drafter was measured."""
+
+    id: int
+    created: float
+    target: str
+    quant: str
+    status: str
+    quick: bool
+    prompts: int
+    workloads: tuple[str, ...]
+    drafters: tuple[str, ...]
+    baseline_tps: float | None
+    best: Json | None
+    machine: str
+
+    def matches(self, words: Iterable[str]) -> bool:
+        """Do all words occur in it? A number is its number, too."""
+        best = self.best or {}
+        said = (self.target, self.quant, self.status, "quick" if self.quick else "", self.machine)
+        named = (*self.workloads, *self.drafters, str(best.get("verdict") or ""), self.day)
+        text = " ".join((*said, *named)).lower()
+        return all(w.lower() in text or w == str(self.id) for w in words)
+
+    @property
+    def day(self) -> str:
+        """ "2026-11-29 19:24", in local time."""
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(self.created))
+
+
+def keep(result: Json, store: Store | None = None) -> int:
+    """Keep a result; returns its number. Raises ``StoreError``."""
+    created = datetime.fromisoformat(result["created"]).timestamp()
+    target = result["target"]["name"]
+    return (store or Store()).keep_bench(created, target, _summary(result), result)
+
+
+def past(words: Sequence[str] = (), store: Store | None = None) -> list[Past]:
+    """The history, the latest first; only what has all ``words`` in it."""
+    found = (_past(kept) for kept in (store or Store()).benches())
+    return [p for p in found if p.matches(words)]
+
+
+def read(which: str, store: Store | None = None) -> Json:
+    """A result by its number in the history, by "last", or by the file that --json wrote.
+
+    Raises ``UsageError`` where there is none.
+    """
+    store = store or Store()
+    if which == LAST or which.isdecimal():
+        found = past(store=store)[:1] if which == LAST else []
+        number = found[0].id if found else int(which) if which != LAST else None
+        result = store.bench(number) if number is not None else None
+        if result is None:
+            what = "The history is empty." if which == LAST else f"No benchmark has number {which}."
+            raise UsageError(what, "See `localspec history` for what there is.")
+        return result
+    return _from_file(Path(which).expanduser())
+
+
+def _from_file(path: Path) -> Json:
+    hint = "Give a number of `localspec history`, the word last, or a file of bench --json."
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path} is no number, and no file that can be read ({error.strerror}).", hint
+        ) from None
+    except ValueError:
+        raise UsageError(f"{path} is no result of localspec bench.", hint) from None
+    if not isinstance(result, dict) or not set(result) >= KEYS:
+        raise UsageError(f"{path} is no result of localspec bench.", hint)
+    if result["schema"] != SCHEMA:
+        raise UsageError(
+            f"{path} has schema {result['schema']}; this localspec reads {SCHEMA}.",
+            "Read it with the version that wrote it.",
+        )
+    return result
+
+
+def best(result: Json) -> Json | None:
+    """The candidate that answers the question: the winner that was measured again, else the one
+    with the greatest speedup."""
+    measured = [c for c in result["candidates"] if c["method"] != "none" and c["speedup"]]
+    return max(measured, key=lambda c: (c["confirmed"], c["speedup"]), default=None)
+
+
+def _summary(result: Json) -> Json:
+    top = best(result)
+    plain = [c for c in result["candidates"] if c["method"] == "none"]
+    return {
+        "quant": result["target"]["quant"],
+        "status": result["status"],
+        "quick": result["settings"]["quick"],
+        "prompts": sum(w["prompts"] for w in result["workloads"]),
+        "workloads": [w["name"] for w in result["workloads"]],
+        "drafters": list(
+            dict.fromkeys(label(c) for c in result["candidates"] if c["method"] != "none")
+        ),
+        "baseline_tps": plain[0]["decode_tps"] if plain else None,
+        "best": None
+        if top is None
+        else {
+            "name": name(top),
+            **{k: top[k] for k in ("method", "speedup", "speedup_ci", "verdict", "decode_tps")},
+            "status": top["status"],
+        },
+        "machine": result["machine"].get("cpu") or "",
+    }
+
+
+def _past(kept: KeptBench) -> Past:
+    said = kept.summary
+    return Past(
+        id=kept.id,
+        created=kept.created,
+        target=kept.target,
+        quant=said["quant"],
+        status=said["status"],
+        quick=said["quick"],
+        prompts=said["prompts"],
+        workloads=tuple(said["workloads"]),
+        drafters=tuple(said["drafters"]),
+        baseline_tps=said["baseline_tps"],
+        best=said["best"],
+        machine=said["machine"],
+    )
