@@ -97,5 +97,16 @@ TERMS: dict[str, Term] = {
         "faster, slower or no difference shown, at 95 % confidence, corrected for the number of "
         "drafters compared. Too few prompts: no verdict.",
     ),
+    "pairs": Term(
+        "pairs",
+        "A run of the baseline and one of the drafter next to it, in random order, so that heat "
+        "and other load hit both. They go on until the interval is narrow: its width decides, "
+        "never who is ahead.",
+    ),
+    "race": Term(
+        "race",
+        "Two recorded runs at the speed they really had, from sending the prompt on. It starts "
+        "with the pair whose speedup is nearest the mean. Blocks: tokens of one target pass.",
+    ),
     "fit": Term("fit", "Whether model, drafter and context fit this machine's memory, and where."),
 }

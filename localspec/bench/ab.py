@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from localspec import machine
 from localspec.bench.analysis import Measured, analyse
@@ -79,15 +80,16 @@ Tell = Callable[[Event | Planned | Standing], None]
 """Hears what happens, in the thread that measures. A KeyboardInterrupt that it raises ends it."""
 
 
-class Control:
+class Control(Protocol):
     """What the one who watches may want: asked between pairs, so that no pair is torn apart."""
 
     def hold(self) -> None:
         """Returns when measuring may go on."""
+        ...
 
     def finished(self) -> bool:
         """Is this enough?"""
-        return False
+        ...
 
 
 def is_narrow(comparison: Comparison) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from localspec.bench import ab
-from localspec.bench.ab import Control, Planned, Standing, is_narrow, measure
+from localspec.bench.ab import Planned, Standing, is_narrow, measure
 from localspec.bench.runner import Ran, Running
 from localspec.bench.statistics import Comparison
 from localspec.engine.client import connect
@@ -32,7 +32,7 @@ def test_it_is_the_width_that_decides_and_never_the_verdict(speedup, width, pair
     assert not is_narrow(Comparison(speedup, None, pairs=2))
 
 
-class Watcher(Control):
+class Watcher:
     """Hears everything; says that ``pairs`` are enough."""
 
     def __init__(self, pairs=99):
@@ -147,4 +147,4 @@ def test_whoever_watches_can_end_it_at_any_moment_and_keeps_what_is_whole(run, o
 
 def test_one_drafter_alone_is_compared(run, options):
     with pytest.raises(UsageError, match="one drafter"):
-        measure(replace(options, drafters=("none",)), None, Watcher(), Control())
+        measure(replace(options, drafters=("none",)), None, Watcher(), Watcher())

@@ -1,17 +1,780 @@
-"""A/B."""
+"""A/B: one prompt with and without the drafter, side by side, and the race of two of the runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.events import Resize, ScreenSuspend
+from textual.message import Message
+from textual.reactive import reactive
+from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Label, Select, Static
 
+from localspec.errors import LocalspecError
+from localspec.tui.engine import Job
+from localspec.tui.race import Race, Timeline, text_of_passes
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.widgets.interval_bar import IntervalBar
+from localspec.tui.widgets.pass_text import PassText
+from localspec.tui.widgets.prompt import Prompt
+from localspec.tui.widgets.side import MUTED, Recent, SideFigures, SideHead, parts_of
+
+if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
+    from localspec.bench.ab import Outcome, Planned, Standing
+    from localspec.bench.audit import Audit
+    from localspec.bench.rows import Row
+    from localspec.bench.runner import Event, Running
+    from localspec.catalog import Target
+    from localspec.engine.client import Engine
+    from localspec.records import BenchOptions, Generation, Span, Step
+    from localspec.tui.app import Setup
+
+SideName = Literal["baseline", "drafted"]
+SIDES: tuple[SideName, ...] = get_args(SideName)
+LETTERS = {"baseline": "A", "drafted": "B"}
+FIRST_PROMPT = "Write a Python function that returns the second largest number in a list."
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+TOKENS = (64, 128, 256, 512, 1024)
+RECOMMENDED = "recommended"
+FRAME_SECONDS = 1 / 20
+KEPT_RESULTS = 5
+TRACK = 24
+"""Columns of a race's track, at the most."""
+
+
+class Told(Message):
+    """From the engine's thread: what happens in the measurement."""
+
+    def __init__(self, event: Event | Planned | Standing) -> None:
+        self.event = event
+        super().__init__()
+
+
+class Hand:
+    """The person's hand on a measurement, in both threads: hold it, or let it end after a pair."""
+
+    def __init__(self) -> None:
+        self.job: Job[Outcome | None] | None = None
+        self.enough = False
+        self._go = threading.Event()
+        self._go.set()
+
+    @property
+    def held(self) -> bool:
+        return not self._go.is_set()
+
+    def toggle(self) -> None:
+        if self.held:
+            self._go.set()
+        else:
+            self._go.clear()
+
+    def hold(self) -> None:
+        while not self._go.wait(0.1):
+            self.stop_if_cancelled()
+
+    def finished(self) -> bool:
+        return self.enough
+
+    def stop_if_cancelled(self) -> None:
+        """As Ctrl-C does on the command line."""
+        if self.job is not None and self.job.cancelled:
+            raise KeyboardInterrupt
+
+
+@dataclass
+class Live:
+    """The run that goes on, on one side."""
+
+    spans: list[Span] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    recent: Recent = field(default_factory=Recent)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished A/B, as a line."""
+
+    prompt: str
+    name: str
+    speedup: Content
+    output: Content
+
+
+class Texts(VerticalScroll, can_focus=True):
+    """Both texts under one scroll bar: they move together."""
 
 
 class ABScreen(ModeScreen):
     MODE = "ab"
+    EXPLAINS: ClassVar[tuple[str, ...]] = (
+        "speedup",
+        "verdict",
+        "pairs",
+        "tok/s",
+        "accept length",
+        "passes",
+        "step time",
+        "identical",
+        "race",
+        "draft length",
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "measure", "Start", tooltip="Measure this prompt on both sides"),
+        Binding("space", "pause", "Pause", tooltip="Pause after this pair, or the race; go on"),
+        Binding("f", "finish", "Finish", tooltip="End after this pair, and judge what there is"),
+        Binding("r", "race", "Race", tooltip="Replay two runs side by side, from the start"),
+        Binding("x", "speed", "Speed", tooltip="The race at 1x, 2x or half its speed"),
+        Binding("left_square_bracket", "other_pair(-1)", "Earlier pair", show=False),
+        Binding("right_square_bracket", "other_pair(1)", "Later pair", show=False),
+        Binding("e", "edit", "Edit", tooltip="Write another prompt"),
+        Binding("d", "choose('drafter')", "Drafter", tooltip="Choose the drafter"),
+        Binding("l", "choose('length')", "Length", tooltip="Choose the draft length"),
+        Binding("t", "choose('tokens')", "Tokens", tooltip="Tokens of each run", show=False),
+        Binding("b", "blocks", "Blocks", tooltip="Show which tokens came in one target pass"),
+    ]
+    DEFAULT_CSS = """
+    ABScreen {
+        Prompt { min-height: 3; max-height: 6; }
+        #choices { height: 1; padding: 0 1; }
+        #choices Label { color: $text-muted; padding: 0 1 0 0; }
+        #choices Select { width: 24; margin-right: 2; }
+        #choices #length { width: 17; }
+        #choices #tokens { width: 9; }
+        #state { height: 1; padding: 0 1; color: $text-muted; }
+        .pair { height: auto; }
+        #texts .pair, #texts PassText { min-height: 100%; }
+        #heads { height: 1; }
+        #texts { height: 1fr; }
+        #verdict { height: 1; padding: 0 1; }
+        #verdict #speedup { width: 1fr; }
+        #verdict #output { width: auto; }
+        #text-drafted, #figures-drafted { border-left: vkey $border-blurred; }
+        #earlier { height: auto; max-height: 6; padding: 0 1; color: $text-muted; }
+        &.-low Prompt { max-height: 4; }
+        &.-low #earlier { display: none; }
+        &.-narrow #choices Select { width: 18; margin-right: 1; }
+        &.-narrow #choices #length { width: 15; }
+        &.-narrow #choices #tokens { width: 8; }
+    }
+    """
+
+    measuring: reactive[bool] = reactive(False, bindings=True)
+    racing: reactive[bool] = reactive(False, bindings=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hand = Hand()
+        self._planned: Planned | None = None
+        self._standing: Standing | None = None
+        self._audit: Audit | None = None
+        self._rows: list[Row] = []
+        self._live: dict[SideName, Live] = {}
+        self._at_work: SideName | None = None
+        self._stage = ""
+        self._results: list[Result] = []
+        self._race: Race | None = None
+        self._race_pair = 0
+        self._frames: Timer | None = None
+
+    # ---- what is on it ------------------------------------------------------------------------
 
     def body(self) -> Iterable[Widget]:
-        yield Static("One prompt with and without the drafter, side by side.", classes="dim")
+        drafter, length = _drafter_of(self.localspec.setup), _length_of(self.localspec.setup)
+        yield Prompt()
+        with Horizontal(id="choices"):
+            yield Label("drafter")
+            yield Select[str](
+                [(drafter, drafter)],
+                value=drafter,
+                id="drafter",
+                allow_blank=False,
+                compact=True,
+            )
+            yield Label("n")
+            yield Select[str](
+                _lengths(length), value=length, id="length", allow_blank=False, compact=True
+            )
+            yield Label("tokens")
+            yield Select[int](
+                [(str(n), n) for n in TOKENS],
+                value=128,
+                id="tokens",
+                allow_blank=False,
+                compact=True,
+            )
+        yield Static(id="state")
+        with Horizontal(id="heads"):
+            yield SideHead(id="head-baseline")
+            yield SideHead(id="head-drafted")
+        with Texts(id="texts"), Horizontal(classes="pair"):
+            for side in SIDES:
+                yield PassText(id=f"text-{side}")
+        with Horizontal(classes="pair"):
+            for side in SIDES:
+                yield SideFigures(id=f"figures-{side}")
+        with Horizontal(id="verdict"):
+            yield Static(id="speedup")
+            yield Static(id="output")
+        yield IntervalBar(id="interval")
+        yield Static(id="earlier")
+
+    def on_mount(self) -> None:
+        prompt = self.query_one(Prompt)
+        prompt.text = FIRST_PROMPT
+        prompt.move_cursor(prompt.document.end)
+        self.query_one(Texts).focus()
+        self.watch(self.app, "setup", self._setup_changed)
+        self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
+
+    def on_resize(self, _event: Resize) -> None:
+        self.call_after_refresh(self._draw)
+
+    @on(ScreenSuspend)
+    def _hidden(self) -> None:
+        if self._race is not None:
+            self._race.clock.pause()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "measure":
+                return not self.measuring
+            case "choose" | "edit":
+                return not self.measuring and not self.racing
+            case "finish":
+                return self.measuring
+            case "pause":
+                return self.measuring or self.racing
+            case "race":
+                return not self.measuring and bool(self._pairs())
+            case "speed" | "other_pair":
+                return self.racing
+        return True
+
+    # ---- choices ------------------------------------------------------------------------------
+
+    def _setup_changed(self, setup: Setup) -> None:
+        self._show_choice(setup, [])
+        if setup.model is not None:
+            self._list_drafters(setup)
+
+    @work(thread=True, exclusive=True, group="drafters")
+    def _list_drafters(self, setup: Setup) -> None:
+        from localspec.catalog import resolve_target
+
+        assert setup.model is not None
+        try:
+            found = resolve_target(setup.model).drafters
+        except LocalspecError as error:
+            self.app.call_from_thread(self._no_target, error)
+            return
+        names = [
+            (f"{d.name}{' ★' if d.recommended else ''}{' (not here)' if d.absent else ''}", d.name)
+            for d in found
+        ]
+        self.app.call_from_thread(self._show_choice, setup, names)
+
+    def _no_target(self, error: LocalspecError) -> None:
+        self._stage = error.message
+        self._draw()
+
+    def _show_choice(self, setup: Setup, drafters: Sequence[tuple[str, str]]) -> None:
+        chosen, length = _drafter_of(setup), _length_of(setup)
+        known = [("auto", "auto"), *drafters]
+        if chosen not in [value for _, value in known]:
+            known.append((chosen, chosen))
+        for name, options, value in (
+            ("drafter", known, chosen),
+            ("length", _lengths(length), length),
+        ):
+            select = self.query_one(f"#{name}", Select)
+            with select.prevent(Select.Changed):
+                select.set_options(options)
+                select.value = value
+        self._draw()
+
+    @on(Select.Changed)
+    def _chosen(self, event: Select.Changed) -> None:
+        setup, value = self.localspec.setup, str(event.select.value)
+        if event.select.id == "drafter" and value != _drafter_of(setup):
+            self.localspec.use(drafter=value)
+        elif event.select.id == "length" and value != _length_of(setup):
+            self.localspec.use(
+                n_max=None if value == RECOMMENDED else "auto" if value == "auto" else int(value)
+            )
+        if event.select.has_focus_within:
+            self.query_one(Texts).focus()
+
+    def action_choose(self, what: str) -> None:
+        select = self.query_one(f"#{what}", Select)
+        select.focus()
+        select.expanded = True
+
+    def action_edit(self) -> None:
+        self.query_one(Prompt).focus()
+
+    # ---- measuring ----------------------------------------------------------------------------
+
+    @on(Prompt.Sent)
+    def _sent(self) -> None:
+        if not self.measuring:
+            self.action_measure()
+
+    def action_measure(self) -> None:
+        text = self.query_one(Prompt).text
+        if self.localspec.setup.model is None:
+            self.notify("Choose a model first: F2.", severity="warning")
+        elif not text.strip():
+            self.notify("Write a prompt first.", severity="warning")
+        elif self.engine.busy:
+            self.notify("The engine is busy; Esc stops it.", severity="warning")
+        else:
+            self._leave_race()
+            self._clear()
+            self.query_one(Texts).focus()
+            self._measure(text)
+
+    def _clear(self) -> None:
+        self._hand = Hand()
+        self._planned = self._standing = self._audit = None
+        self._rows = []
+        self._live = {}
+        self._at_work = None
+        self._stage = "starting"
+        self.query_one(IntervalBar).clear()
+
+    def _options(self, prompt: str) -> BenchOptions:
+        from localspec.records import BenchOptions
+
+        setup = self.localspec.setup
+        assert setup.model is not None
+        return BenchOptions(
+            model=setup.model,
+            drafters=(_drafter_of(setup),),
+            n_max=() if setup.n_max is None else (setup.n_max,),
+            prompt=prompt,
+            max_tokens=int(str(self.query_one("#tokens", Select).value)),
+        )
+
+    @work(group="measure")
+    async def _measure(self, prompt: str) -> None:
+        hand = self._hand
+
+        def work(job: Job[Outcome | None]) -> Outcome | None:
+            from localspec.bench import ab
+            from localspec.bench.runner import Running, Starting, WarmingUp
+
+            hand.job = job
+            options = self._options(prompt)
+
+            def tell(event: Event | Planned | Standing) -> None:
+                self.post_message(Told(event))
+                if isinstance(event, WarmingUp | Starting | Running):
+                    hand.stop_if_cancelled()
+
+            def connect(target: Target) -> Callable[[], Engine]:
+                return partial(self.engine.connect, target.path, options.engine.load)
+
+            try:
+                return ab.measure(options, connect, tell, hand)
+            except KeyboardInterrupt:  # before anything was measured
+                return None
+
+        self.measuring = True
+        self._draw()
+        try:
+            outcome = await self.engine.start("Measuring", work)
+        except LocalspecError as error:
+            self.tell(error)
+            self._stage = error.message
+            outcome = None
+        self.measuring = False
+        self._at_work = None
+        if outcome is not None:
+            self._ended(outcome, prompt)
+        elif self._stage in ("starting", "warming up"):
+            self._stage = "stopped before the first run"
+        self._draw()
+
+    @on(Told)
+    def _told(self, message: Told) -> None:
+        from localspec.bench.ab import Planned, Standing
+        from localspec.bench.runner import Notice, Ran, Running, WarmingUp
+
+        match message.event:
+            case Planned() as planned:
+                self._planned = planned
+            case WarmingUp():
+                self._stage = "warming up"
+            case Running() as event:
+                self._heard(event)
+                return
+            case Ran(row=row):
+                self._rows.append(row)
+                self._stage = ""
+            case Standing() as standing:
+                self._standing = standing
+                self._show_interval()
+            case Notice(text=text):
+                self.notify(text, severity="warning", markup=False)
+        self._draw()
+
+    def _side(self, row: Row | Running) -> SideName:
+        return "baseline" if row.slot.candidate.is_baseline else "drafted"
+
+    def _heard(self, event: Running) -> None:
+        side = self._side(event)
+        self._stage = ""
+        if event.chunk is None:  # a run begins
+            self._at_work = side
+            self._live[side] = Live()
+            self._draw()
+            return
+        live = self._live.setdefault(side, Live())
+        live.spans += event.chunk.spans
+        live.steps += event.chunk.steps
+        live.recent.add(event.chunk.steps)
+        self._draw_side(side)
+
+    def _ended(self, outcome: Outcome, prompt: str) -> None:
+        self._planned, self._standing = outcome.planned, outcome.standing
+        self._rows, self._audit = outcome.measurement.rows, outcome.audit
+        self._live = {}
+        reason = outcome.measurement.status[outcome.planned.drafted.key].reason
+        pairs = outcome.standing.comparison.pairs
+        self._stage = reason or f"{pairs} pairs · " + (
+            "the interval is narrow enough"
+            if outcome.standing.narrow
+            else "ended by you"
+            if self._hand.enough
+            else "the interval is still wide: the runs vary"
+        )
+        self._show_interval()
+        if pairs:
+            name = f"{outcome.planned.drafted.session} · {outcome.planned.plan.max_tokens} tokens"
+            one_line = " ".join(prompt.split())
+            result = Result(one_line, name, self._speedup_line(), self._output_line())
+            self._results = [result, *self._results][:KEPT_RESULTS]
+
+    def action_finish(self) -> None:
+        self._hand.enough = True
+        if self._hand.held:
+            self._hand.toggle()
+        self._draw_state()
+
+    def action_pause(self) -> None:
+        if self._race is not None:
+            self._race.toggle()
+            self._draw()
+        elif self.measuring:
+            self._hand.toggle()
+            self._draw_state()
+
+    def action_stop(self) -> None:
+        if self.racing:
+            self._leave_race()
+            self._draw()
+        else:
+            super().action_stop()
+
+    # ---- race ---------------------------------------------------------------------------------
+
+    def _pairs(self) -> list[tuple[Generation, Generation]]:
+        """Baseline's run and the other next to it, of every pair that counts."""
+        if self._planned is None:
+            return []
+        from localspec.bench.rows import pair_up
+
+        planned = self._planned
+        paired = pair_up(self._rows, planned.drafted.key, planned.baseline.key)
+        return [
+            (plain.generation, drafted.generation)
+            for drafted, plain in paired
+            if plain.generation and drafted.generation and plain.generation.tokens
+        ]
+
+    def _typical_pair(self, pairs: Sequence[tuple[Generation, Generation]]) -> int:
+        """The one whose speedup is nearest to the mean of all."""
+        mean = self._standing.comparison.speedup if self._standing else None
+
+        def distance(i: int) -> float:
+            plain, drafted = pairs[i]
+            if mean is None or not plain.decode_tps or not drafted.decode_tps:
+                return 0.0
+            return abs(drafted.decode_tps / plain.decode_tps / mean - 1)
+
+        return min(range(len(pairs)), key=distance)
+
+    def action_race(self) -> None:
+        pairs = self._pairs()
+        if self._race is not None:
+            self._race.clock.restart()
+        elif pairs:
+            self._start_race(self._typical_pair(pairs))
+        self._draw()
+
+    def _start_race(self, pair: int) -> None:
+        speed = self._race.clock.speed if self._race else 1.0
+        plain, drafted = self._pairs()[pair]
+        self._race_pair = pair
+        self._race = Race(Timeline.of(plain), Timeline.of(drafted))
+        self._race.clock.set_speed(speed)
+        self._race.clock.start()
+        self.racing = True
+        self.query_one(Texts).scroll_home(animate=False)
+        if self._frames is not None:
+            self._frames.resume()
+
+    def action_other_pair(self, by: int) -> None:
+        self._start_race((self._race_pair + by) % len(self._pairs()))
+
+    def action_speed(self) -> None:
+        if self._race is not None:
+            self._race.next_speed()
+            self._draw_state()
+
+    def _leave_race(self) -> None:
+        self._race = None
+        self.racing = False
+        if self._frames is not None:
+            self._frames.pause()
+
+    def _frame(self) -> None:
+        race = self._race
+        if race is not None and race.clock.running:
+            if race.over:
+                race.clock.pause()
+            self._draw_state()
+            for side in SIDES:
+                self._draw_side(side)
+
+    # ---- drawing ------------------------------------------------------------------------------
+
+    def action_blocks(self) -> None:
+        for text in self.query(PassText):
+            text.blocks = not text.blocks
+            text.draw()
+
+    def _draw(self) -> None:
+        self._draw_state()
+        for side in SIDES:
+            self._draw_side(side)
+        self.query_one("#speedup", Static).update(self._speedup_line())
+        self.query_one("#output", Static).update(self._output_line())
+        self._draw_earlier()
+
+    def _draw_state(self) -> None:
+        self.query_one("#state", Static).update(
+            self._race_state() if self._race is not None else self._measure_state()
+        )
+
+    def _measure_state(self) -> Content:
+        if not self.measuring:
+            if self._stage:
+                return Content(self._stage)
+            return Content("s or Enter in the prompt: both sides answer in turn, and are timed.")
+        if self._stage:
+            return Content(f"{self._stage} …")
+        from localspec.bench.ab import FEWEST_PAIRS, MOST_PAIRS
+
+        pair = len(self._rows) // 2 + 1
+        words = f"pair {pair} of {FEWEST_PAIRS} to {MOST_PAIRS}"
+        if self._hand.enough:
+            words = f"pair {pair}, the last"
+        elif self._hand.held:
+            words += " · pauses after it, space goes on" if self._at_work else " · paused"
+        return Content.assemble(words, " · order ", self._order())
+
+    def _order(self) -> Content:
+        """The runs so far by their letters, a pair together, the running one marked."""
+        letters = [LETTERS[self._side(row)] for row in self._rows]
+        done = ["".join(letters[i : i + 2]) for i in range(0, len(letters), 2)]
+        now = f"▸{LETTERS[self._at_work]}" if self._at_work else ""
+        if len(letters) % 2 and now:
+            done[-1] += now
+            now = ""
+        shown = " ".join([*done, now][-10:]).strip()
+        return Content(shown).stylize("$foreground")
+
+    def _race_state(self) -> Content:
+        race, pairs = self._race, len(self._pairs())
+        assert race is not None
+        sign = "▶" if race.clock.running else "■" if race.over else "❚❚"
+        speed = f"{race.clock.speed:g}x"
+        keys = "space, r restart, x speed, [ ] other pair, Esc"
+        return Content.assemble(
+            (f"{sign} {race.now:5.2f} s", "bold $foreground"),
+            f" · {speed} · pair {self._race_pair + 1}/{pairs} · {keys}",
+        )
+
+    def _draw_side(self, side: SideName) -> None:
+        head = self.query_one(f"#head-{side}", SideHead)
+        text = self.query_one(f"#text-{side}", PassText)
+        figures = self.query_one(f"#figures-{side}", SideFigures)
+        letter, name = LETTERS[side], self._side_name(side)
+        rows = max(1, self.query_one(Texts).size.height)
+        if self._race is not None:
+            line = self._race.runners[SIDES.index(side)]
+            done = line.passes_at(self._race.now)
+            head.show(letter, name, self._track(line))
+            text.show(line.texts[:done], rows=rows)
+            self._draw_figures(side, figures)
+            return
+        live = self._live.get(side)
+        if live is not None and self._at_work == side:
+            tokens = sum(s.tokens for s in live.spans)
+            total = self._planned.plan.max_tokens if self._planned else 0
+            head.show(letter, name, Content(f"▶ {tokens}/{total}").stylize("$text-warning"))
+            text.show(text_of_passes(live.spans, live.steps), rows=rows)
+            if live.steps:
+                figures.show(live.recent.tps, live.recent.accept_length, *self._parts(side))
+                return
+        else:
+            runs = [r for r in self._rows if self._side(r) == side and r.counts_for_figures]
+            word = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else ""
+            head.show(letter, name, word)
+            last = runs[-1].generation if runs else None
+            texts = text_of_passes(last.spans, last.steps) if last else []
+            text.show(texts, rows=rows if self.measuring else None, parted=self._parts_at(last))
+        self._draw_figures(side, figures)
+
+    def _side_name(self, side: SideName) -> str:
+        if side == "baseline":
+            return "baseline"
+        return self._planned.drafted.session if self._planned else _drafter_of(self.localspec.setup)
+
+    def _track(self, line: Timeline) -> Content:
+        """How far a runner is; at the end its place and how far it was behind."""
+        race = self._race
+        assert race is not None
+        tokens = line.tokens_at(race.now)
+        behind = race.behind(line)
+        if behind is None:
+            word = f" {tokens}/{line.total}"
+        elif behind <= 0:
+            word = f" ⚑ 1st {line.end:.2f} s"
+        else:
+            word = f" ⚑ 2nd +{behind:.2f} s"
+        room = self.query_one(f"#head-{SIDES[0]}", SideHead).content_size.width - 14
+        columns = max(0, min(TRACK, room - len(word)))
+        cells = round(columns * tokens / line.total) if line.total else 0
+        colour = "$text-success" if behind is not None and behind <= 0 else "$text-primary"
+        return Content.assemble(
+            ("━" * cells, colour), ("─" * (columns - cells), MUTED), (word, "bold")
+        )
+
+    def _parts(self, side: SideName) -> tuple[dict[str, float] | None, float]:
+        """Milliseconds of a pass's parts, and the longer pass of both, which scales the bars."""
+        standing = self._standing
+        if standing is None:
+            return None, 0.0
+        both = [parts_of(m.figures) for m in (standing.baseline, standing.drafted)]
+        return both[SIDES.index(side)], max(sum(p.values()) for p in both if p) if any(both) else 0
+
+    def _draw_figures(self, side: SideName, widget: SideFigures) -> None:
+        standing = self._standing
+        if standing is None:
+            runs = [r.generation for r in self._rows if self._side(r) == side and r.generation]
+            last = runs[-1] if runs else None
+            if last is None:
+                widget.show(None, None)
+            else:
+                widget.show(last.decode_tps, last.counts.accept_length)
+            return
+        figures = (standing.baseline if side == "baseline" else standing.drafted).figures
+        widget.show(figures.decode_tps, figures.counts.accept_length, *self._parts(side))
+
+    def _parts_at(self, run: Generation | None) -> int | None:
+        """The pass in which the output is no longer the other side's."""
+        if run is None or not self._audit or not self._audit.divergences:
+            return None
+        return Timeline.of(run).pass_of(self._audit.divergences[0].token)
+
+    # ---- what it shows ------------------------------------------------------------------------
+
+    def _show_interval(self) -> None:
+        if self._standing is not None:
+            comparison = self._standing.comparison
+            self.query_one(IntervalBar).show(comparison.speedup, comparison.interval)
+
+    def _speedup_line(self) -> Content:
+        """1.12x [1.05, 1.19] faster ▲ (this prompt only)"""
+        standing = self._standing
+        if standing is None or standing.comparison.speedup is None:
+            return Content("speedup: not measured yet").stylize(MUTED)
+        found = standing.comparison
+        parts: list[Content | str | tuple[str, str]] = [(f"{found.speedup:.2f}x", "bold")]
+        if found.interval is None:
+            few = " an interval needs 3 pairs" if self.measuring else " too few pairs"
+            parts.append((few, MUTED))
+        else:
+            parts.append(f" [{found.interval[0]:.2f}, {found.interval[1]:.2f}]")
+        if self.measuring and found.interval is not None:
+            parts.append((" measuring …", "$text-warning"))
+        elif not self.measuring:
+            parts.append(VERDICTS[standing.drafted.verdict])
+        return Content.assemble(*parts, (" (this prompt only)", MUTED))
+
+    def _output_line(self) -> Content:
+        """Is the output the baseline's? What differs is classed at the end."""
+        pairs = self._pairs()
+        if self._planned is None or not pairs:
+            return Content()
+        from localspec.bench.audit import comparable, first_difference
+
+        if not comparable(self._planned.drafted):
+            return Content("output not comparable").stylize(MUTED)
+        if self._audit is not None and self._audit.divergences:
+            found = self._audit.divergences
+            worst = next((d for d in found if d.kind == "MISMATCH"), found[0])
+            if worst.kind == "MISMATCH":
+                return Content(f"✗ MISMATCH at {worst.token}").stylize("$text-error bold reverse")
+            word = worst.kind or "not classed, parts"
+            return Content(f"~ {word} at {worst.token}").stylize("$text-warning")
+        plain, drafted = pairs[-1]
+        at = first_difference(drafted.tokens, plain.tokens)
+        if at is not None:
+            return Content(f"~ parts at {at}, not classed yet").stylize("$text-warning")
+        n = len(plain.tokens)
+        return Content(f"✓ identical {n}/{n}").stylize("$text-success")
+
+    def _draw_earlier(self) -> None:
+        shown = self._results if self.measuring else self._results[1:]
+        lines = [
+            Content.assemble(r.speedup, "  ", r.output, f"  {r.name}  ", (r.prompt, MUTED))
+            .truncate(max(10, self.size.width - 4), ellipsis=True)
+            for r in shown
+        ]  # fmt: skip
+        title = [Content("earlier results").stylize("bold")] if lines else []
+        self.query_one("#earlier", Static).update(Content("\n").join([*title, *lines]))
+
+
+VERDICTS: dict[str | None, tuple[str, str]] = {
+    "faster": (" faster ▲", "$text-success bold"),
+    "slower": (" slower ▼", "$text-error bold"),
+    "no difference shown": (" no difference shown", "bold"),
+    None: (" no verdict", MUTED),
+}
+
+
+def _drafter_of(setup: Setup) -> str:
+    """With speculation switched off in the chat, there is still something to compare."""
+    return setup.drafter if setup.drafter != "none" else "auto"
+
+
+def _length_of(setup: Setup) -> str:
+    return RECOMMENDED if setup.n_max is None else str(setup.n_max)
+
+
+def _lengths(chosen: str) -> list[tuple[str, str]]:
+    words = dict.fromkeys((RECOMMENDED, "auto", *map(str, LENGTHS), chosen))
+    return [(word, word) for word in words]
