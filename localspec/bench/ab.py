@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from localspec import machine
 from localspec.bench.analysis import Measured, analyse
 from localspec.bench.audit import Audit, audit
 from localspec.bench.plan import Candidate, Plan, make_candidates
-from localspec.bench.prepare import fit_together, make_plan, temperatures
+from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.rows import Row
-from localspec.bench.runner import Event, Measurement, Notice, Runner
-from localspec.bench.sessions import Connect, Sessions
+from localspec.bench.runner import Comparing, Event, Measurement, Notice, Runner
+from localspec.bench.sessions import Sessions
 from localspec.bench.statistics import Comparison
 from localspec.bench.workloads import load
 from localspec.catalog import Target, resolve_drafters, resolve_target
+from localspec.engine.client import Engine
 from localspec.errors import UsageError
 from localspec.records import BenchOptions
 
@@ -100,35 +103,46 @@ def is_narrow(comparison: Comparison) -> bool:
     return math.log(high / low) <= math.log(NARROW)
 
 
-def measure(options: BenchOptions, connect: Callable[[Target], Connect], tell: Tell,
-            control: Control) -> Outcome:  # fmt: skip
+def measure(
+    options: BenchOptions, tell: Tell, control: Control, connect: Callable[..., Engine]
+) -> Outcome:
     """Compare the one drafter of ``options`` with the baseline on its ``prompt``.
 
-    Blocks. ``connect(target)`` gives what ``Sessions`` needs. Raises ``LocalspecError`` for what
-    cannot be measured at all; contexts are freed in any case.
+    Blocks. ``connect`` gives an engine with the target loaded, as ``engine.client.connect`` does;
+    the last one lives on, without the contexts opened here. Raises ``LocalspecError`` for what
+    cannot be measured at all.
     """
     workloads = load((), options.prompt)
     target = resolve_target(options.model)
     candidates = _candidates(options, target)
     options = replace(options, runs=options.runs or MOST_PAIRS)
-    start = connect(target)
+    fitting = fitting_of(options, target, candidates)
+    log_file = Path(options.engine.log_file) if options.engine.log_file else None
+    start = partial(connect, target.path, options.engine.load, log_file, fitting.choose)
     engine = start()
-    plan = make_plan(
-        options, workloads, target, candidates, engine, lambda text: tell(Notice(text))
-    )
+
+    def say(text: str) -> None:
+        tell(Notice(text))
+
+    plan = make_plan(options, workloads, target, candidates, engine, say)
     planned = Planned(target, plan)
     tell(planned)
-    needed, together = fit_together(plan, engine, options.engine.load)
+    for note in fitting.notes:
+        say(note)
+    fitting.check(plan.context, planned.baseline.drafter)
+    needed, together = fit_together(plan, engine, fitting.load)
     for warning in machine.warnings(engine.pid, needed if together else None):
-        tell(Notice(warning))
-    sessions = Sessions(engine, start, plan.context, together)
+        say(warning)
+    sessions = Sessions(engine, start, plan.context, together, fitting.check)
     try:
         watch = _Watch(planned, sessions, tell, control)
         measurement = Runner(plan, sessions, tell, enough=watch.enough, interval=LIVE_SECONDS).run()
-        standing = _standing(planned, measurement.rows)
+        standing = _standing(planned, measurement.judged)
         tell(standing)
         replaying = None if measurement.interrupted else sessions
-        found = audit(measurement.plan, measurement.rows, replaying)
+        found = audit(
+            measurement.plan, measurement.rows, replaying, lambda c, eta: tell(Comparing(c, eta))
+        )
         return Outcome(planned, measurement, standing, found[planned.drafted.key])
     finally:
         sessions.close()

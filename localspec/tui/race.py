@@ -31,7 +31,8 @@ def text_of_passes(spans: Sequence[Span], steps: Sequence[Step]) -> list[str]:
     place = 0
     for span in spans:
         token += span.tokens
-        while place < len(ends) - 1 and ends[place] < token:
+        last = token if span.tokens else token + 1  # a span of 0 begins the next token's text
+        while place < len(ends) - 1 and ends[place] < last:
             place += 1
         texts[place] += span.text
     return texts

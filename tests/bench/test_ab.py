@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -12,7 +11,7 @@ from localspec.bench.runner import Ran, Running
 from localspec.bench.statistics import Comparison
 from localspec.engine.client import connect
 from localspec.errors import UsageError
-from localspec.records import BenchOptions, EngineOptions, LoadSettings
+from localspec.records import BenchOptions, EngineOptions
 
 
 @pytest.mark.parametrize(
@@ -68,12 +67,12 @@ def options(tiny_bytes):
 def run():
     engines = []
 
-    def start(target):
-        engines.append(connect(target.path, LoadSettings()))
+    def start(*given):
+        engines.append(connect(*given))
         return engines[-1]
 
     def run(options, watcher):
-        outcome = measure(options, lambda target: partial(start, target), watcher, watcher)
+        outcome = measure(options, watcher, watcher, start)
         outcome_engine = engines[-1]
         outcome_engine.open("probe", *_plain(outcome))  # it lives, and its contexts were freed
         return outcome
@@ -147,4 +146,4 @@ def test_whoever_watches_can_end_it_at_any_moment_and_keeps_what_is_whole(run, o
 
 def test_one_drafter_alone_is_compared(run, options):
     with pytest.raises(UsageError, match="one drafter"):
-        measure(replace(options, drafters=("none",)), None, Watcher(), Watcher())
+        measure(replace(options, drafters=("none",)), Watcher(), Watcher(), connect)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from textual import on, work
@@ -21,20 +20,19 @@ from textual.widgets import Label, Select, Static
 
 from localspec.errors import LocalspecError
 from localspec.tui.engine import Job
+from localspec.tui.live import Meter
 from localspec.tui.race import Race, Timeline, text_of_passes
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.widgets.interval_bar import IntervalBar
 from localspec.tui.widgets.pass_text import PassText
 from localspec.tui.widgets.prompt import Prompt
-from localspec.tui.widgets.side import MUTED, Recent, SideFigures, SideHead, parts_of
+from localspec.tui.widgets.side import MUTED, SideFigures, SideHead, parts_of
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.bench.ab import Outcome, Planned, Standing
     from localspec.bench.audit import Audit
     from localspec.bench.rows import Row
     from localspec.bench.runner import Event, Running
-    from localspec.catalog import Target
-    from localspec.engine.client import Engine
     from localspec.records import BenchOptions, Generation, Span, Step
     from localspec.tui.app import Setup
 
@@ -97,7 +95,7 @@ class Live:
 
     spans: list[Span] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    recent: Recent = field(default_factory=Recent)
+    meter: Meter = field(default_factory=Meter)
 
 
 @dataclass(frozen=True)
@@ -381,11 +379,8 @@ class ABScreen(ModeScreen):
                 if isinstance(event, WarmingUp | Starting | Running):
                     hand.stop_if_cancelled()
 
-            def connect(target: Target) -> Callable[[], Engine]:
-                return partial(self.engine.connect, target.path, options.engine.load)
-
             try:
-                return ab.measure(options, connect, tell, hand)
+                return ab.measure(options, tell, hand, self.engine.connect)
             except KeyboardInterrupt:  # before anything was measured
                 return None
 
@@ -408,13 +403,15 @@ class ABScreen(ModeScreen):
     @on(Told)
     def _told(self, message: Told) -> None:
         from localspec.bench.ab import Planned, Standing
-        from localspec.bench.runner import Notice, Ran, Running, WarmingUp
+        from localspec.bench.runner import Comparing, Notice, Ran, Running, WarmingUp
 
         match message.event:
             case Planned() as planned:
                 self._planned = planned
             case WarmingUp():
                 self._stage = "warming up"
+            case Comparing():
+                self._stage = "comparing the output"
             case Running() as event:
                 self._heard(event)
                 return
@@ -442,7 +439,7 @@ class ABScreen(ModeScreen):
         live = self._live.setdefault(side, Live())
         live.spans += event.chunk.spans
         live.steps += event.chunk.steps
-        live.recent.add(event.chunk.steps)
+        live.meter.take(event.chunk.steps)
         self._draw_side(side)
 
     def _ended(self, outcome: Outcome, prompt: str) -> None:
@@ -636,7 +633,7 @@ class ABScreen(ModeScreen):
             head.show(letter, name, Content(f"▶ {tokens}/{total}").stylize("$text-warning"))
             text.show(text_of_passes(live.spans, live.steps), rows=rows)
             if live.steps:
-                figures.show(live.recent.tps, live.recent.accept_length, *self._parts(side))
+                figures.show(live.meter.now, live.meter.counts.accept_length, *self._parts(side))
                 return
         else:
             runs = [r for r in self._rows if self._side(r) == side and r.counts_for_figures]

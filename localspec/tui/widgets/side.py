@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -11,9 +9,7 @@ from textual.widgets import Static
 
 if TYPE_CHECKING:
     from localspec.bench.analysis import Figures
-    from localspec.records import Step
 
-RECENT_SECONDS = 2.0
 MUTED = "$foreground 60%"
 PARTS = (
     ("draft", "▒", "$text-warning"),
@@ -21,33 +17,6 @@ PARTS = (
     ("rest", "░", MUTED),
 )
 """Name, sign and colour of each part of a step's time."""
-
-
-class Recent:
-    """Speed of the last 2 seconds of engine time, and the accept length of the whole run."""
-
-    def __init__(self) -> None:
-        self._steps: deque[Step] = deque()
-        self._tokens = self._calls = 0
-        self._seconds = 0.0
-
-    def add(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            self._steps.append(step)
-            self._seconds += step.t_step
-            self._tokens += step.tokens
-            self._calls += step.target_calls
-        while self._steps and self._seconds - self._steps[0].t_step >= RECENT_SECONDS:
-            self._seconds -= self._steps.popleft().t_step
-
-    @property
-    def tps(self) -> float | None:
-        tokens = sum(s.tokens for s in self._steps)
-        return tokens / self._seconds if self._seconds > 0 else None
-
-    @property
-    def accept_length(self) -> float | None:
-        return self._tokens / self._calls if self._calls else None
 
 
 def figures_line(tps: float | None, accept_length: float | None, columns: int) -> Content:
