@@ -13,13 +13,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from textual.content import Content, Span
-from textual.highlight import highlight
 from textual.style import Style
+
+if TYPE_CHECKING:  # 50 ms that the first paint does not wait for
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 CUT, CUT_ANY = 2_000, 20_000
 """Characters from which an unfinished list, paragraph, code block or table is cut, and the rest."""
@@ -144,7 +145,7 @@ class Document:
         self.source = ""
         self.drafted = bytearray()
         """For each character of the source: 1 where it was drafted."""
-        self._parser = MarkdownIt("gfm-like")
+        self._parser: MarkdownIt | None = None
         self._parsed = 0
         self._tail = 0  # where the source begins that is parsed again
         self._opening = Opening()  # what a cut block goes on with
@@ -189,6 +190,10 @@ class Document:
         self._tail, self._opening, self._gap, self._number = at, opening, gap, number
 
     def _build(self, end: int) -> _Builder:
+        if self._parser is None:
+            from markdown_it import MarkdownIt
+
+            self._parser = MarkdownIt("gfm-like")
         return _Builder(
             self._parser,
             self._opening,
@@ -390,6 +395,8 @@ class _Builder:
         self.blocks.append(kind(self._at, content, first, rest, gap, **more))
 
     def _code(self, token: Token) -> None:
+        from textual.highlight import highlight
+
         language = token.info.split()[0] if token.info.strip() else "text"
         code = token.content.rstrip("\n")
         content = highlight(code, language=language)

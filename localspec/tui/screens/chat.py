@@ -227,6 +227,11 @@ class ChatScreen(ModeScreen):
         self._fresh = False
         self._thought = [0, 0.0]  # tokens and seconds of thinking so far
         self._editing = False
+        # here, not when it is mounted: all styles would be looked up a second time
+        self.set_class(not self.localspec.settings.values.panel, "-no-panel")
+        # a tint is lost where there are 16 colours or none
+        few = self.app.console.color_system in (None, "standard") or self.app.no_color
+        self.set_class(few, "-few-colours")
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="setup-line")
@@ -238,10 +243,6 @@ class ChatScreen(ModeScreen):
 
     def on_mount(self) -> None:
         self.query_one(Prompt).focus()
-        self.set_class(not self.localspec.settings.values.panel, "-no-panel")
-        # a tint is lost where there are 16 colours or none
-        few = self.app.console.color_system in (None, "standard") or self.app.no_color
-        self.set_class(few, "-few-colours")
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
         self.watch(self.app, "setup", self._setup_changed)
         self._read_questions()

@@ -29,8 +29,8 @@ class ConversationsScreen(ModalScreen[int | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
-        Binding("f2", "rename", "Rename", priority=True),
-        Binding("delete", "delete", "Delete"),
+        Binding("r", "rename", "Rename"),
+        Binding("delete,d", "delete", "Delete", key_display="del"),
         Binding("down", "list", "To the list", show=False),
     ]
     DEFAULT_CSS = """

@@ -1,0 +1,552 @@
+"""The chat, key by key, over an engine that plays what the test wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, OptionList, TextArea
+from tui.played import Player, answer, plain
+
+from localspec.errors import EngineDied
+from localspec.store import Store
+from localspec.tui.app import LocalspecApp
+from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.chat_settings import ChatSettingsScreen
+from localspec.tui.screens.conversations import ConversationsScreen
+from localspec.tui.screens.dialogs import Ask, Choose, Confirm
+from localspec.tui.screens.engine_lost import EngineLostScreen
+from localspec.tui.screens.inspector import InspectorScreen
+from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets.markdown_view import MarkdownView
+from localspec.tui.widgets.prompt import Prompt
+from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
+from localspec.tui.widgets.turns import AnswerView, Question
+
+MakeApp = Callable[..., LocalspecApp]
+TEXT = "Here [is a list|of] of [three things]: one, [two and] three."
+
+
+class Chat:
+    """An app in its chat, and what a test asks of it again and again."""
+
+    def __init__(self, app: LocalspecApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def screen(self) -> ChatScreen:
+        screen = self.app.get_screen_stack("chat")[0]
+        assert isinstance(screen, ChatScreen)
+        return screen
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.screen.query_one(Prompt)
+
+    async def settled(self) -> None:
+        """Nothing is going on any more."""
+        for _ in range(400):
+            await self.pilot.pause()
+            if not self.app.engine.busy and not any(
+                worker.group in ("answer", "store", "talk", "baseline", "switch")
+                and worker.is_running
+                and not isinstance(self.app.screen, Ask | Choose | Confirm | ConversationsScreen)
+                for worker in self.app.workers
+            ):
+                await self.pilot.pause()
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("the chat does not come to rest")
+
+    async def ask(self, text: str) -> None:
+        self.prompt.write(text)
+        await self.pilot.press("enter")
+        await self.settled()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settled()
+
+    @property
+    def questions(self) -> list[str]:
+        return [q.text for q in self.screen.query(Question)]
+
+    @property
+    def answers(self) -> list[str]:
+        return [view.source for view in self.screen.query(AnswerView)]
+
+    @property
+    def facts(self) -> str:
+        return str(self.screen.query(AnswerView).last()._facts.content)
+
+    @property
+    def panel(self) -> str:
+        """All text of the speed panel."""
+        return text_of(self.screen.query_one(SpeedPanel))
+
+    @property
+    def notes(self) -> str:
+        return " ".join(f"{n.title} {n.message}" for n in self.app._notifications)
+
+
+def text_of(widget: Any) -> str:
+    return " ".join(
+        str(getattr(child, "content", "") or getattr(child, "value", ""))
+        for child in widget.walk_children()
+    )
+
+
+Talking = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def chat(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``async with chat(engine) as c``."""
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    class Opened:
+        def __init__(self, engine: Player, size: tuple[int, int] = (140, 45)) -> None:
+            self.app = make_app(launch=engine.launch)
+            self._context = self.app.run_test(size=size)
+
+        async def __aenter__(self) -> Chat:
+            return Chat(self.app, await self._context.__aenter__())
+
+        async def __aexit__(self, *error: Any) -> None:
+            await self._context.__aexit__(*error)
+
+    return Opened
+
+
+# ---- answers ---------------------------------------------------------------------------------
+
+
+async def test_an_answer_comes_with_its_figures_and_is_kept(chat: Any) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.ask("Make a list")
+        assert c.questions == ["Make a list"]
+        assert c.answers == ["Here is a list of three things: one, two and three."]
+        assert "12 tokens" in c.facts
+        assert "TTFT 84 ms" in c.facts
+        assert "draft-model n 2" in c.facts
+        assert "not measured" in c.panel
+        assert "accept length 2.75" in c.panel
+        assert "verify" in c.panel
+        entries = Store().talks()
+        assert [(e.title, e.questions, e.model) for e in entries] == [("Make a list", 1, "demo")]
+        assert Store().questions() == ["Make a list"]
+
+
+async def test_drafted_text_is_tinted_until_a_key_switches_it_off(
+    chat: Any, settings: SettingsStore
+) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.ask("x")
+        view = c.screen.query(AnswerView).last().query(MarkdownView).last()
+
+        def tinted() -> str:
+            """The text on another background than most."""
+            strip = view.render_line(0)
+            plain = view.visual_style.rich_style.bgcolor
+            return "".join(s.text for s in strip if s.style and s.style.bgcolor != plain)
+
+        assert tinted() == "is a listthree thingstwo and"
+        await c.press("f8")
+        assert tinted() == ""
+        assert settings.values.tint is False
+        await c.press("f8")
+        assert tinted()
+
+
+async def test_an_answer_can_be_stopped_and_what_there_is_stays(chat: Any) -> None:
+    engine = Player(TEXT)
+    engine.hold_after = 4
+    async with chat(engine) as c:
+        c.prompt.write("x")
+        await c.pilot.press("enter")
+        await asyncio.to_thread(engine.holding.wait, 20)
+        await c.pilot.press("enter")  # a second question is not sent meanwhile
+        await c.pilot.press("escape")
+        await c.settled()
+        assert c.answers[0].startswith("Here is a list of")
+        assert "three." not in c.answers[0]
+        assert "stopped" in c.facts
+
+
+async def test_another_answer_takes_the_last_one_s_place(chat: Any) -> None:
+    async with chat(Player("one", "two", "three")) as c:
+        await c.ask("a")
+        await c.press("ctrl+r")
+        assert (c.questions, c.answers) == (["a"], ["two"])
+        await c.press("escape", "r")
+        assert c.answers == ["three"]
+        assert [t.content for t in Store().talk(1).turns] == ["a", "three"]
+
+
+async def test_the_last_question_can_be_changed_or_left_as_it_is(chat: Any) -> None:
+    async with chat(Player("one", "two", "three")) as c:
+        await c.ask("a")
+        await c.ask("b")
+        await c.press("f10")
+        assert c.prompt.text == "b"
+        await c.press("escape")
+        assert c.prompt.text == ""
+        await c.press("f10")
+        await c.ask("c")
+        assert (c.questions, c.answers) == (["a", "c"], ["one", "three"])
+        assert [t.content for t in Store().talk(1).turns] == ["a", "one", "c", "three"]
+
+
+async def test_an_empty_answer_leaves_all_as_it_was(chat: Any) -> None:
+    async with chat(Player("one", answer(""), answer(""))) as c:
+        await c.ask("a")
+        await c.ask("b")
+        assert (c.questions, c.answers, c.prompt.text) == (["a"], ["one"], "b")
+        assert "empty answer" in c.notes
+        c.prompt.clear()
+        await c.press("ctrl+r")
+        assert c.answers == ["one"]
+
+
+async def test_thinking_is_folded_and_can_be_unfolded(chat: Any) -> None:
+    async with chat(Player("<think>\nLet [me see]. </think>\n\nFour.")) as c:
+        await c.ask("2 + 2")
+        view = c.screen.query_one(AnswerView)
+        assert view.source == "Four."
+        thinking = view.query_one(".-thinking", MarkdownView)
+        assert "me see" in thinking.document.source
+        assert "think>" not in thinking.document.source
+        assert not thinking.display
+        assert "▸ thinking" in str(view._header.content)
+        await c.press("escape", "u")
+        assert thinking.display
+        await c.pilot.click(view._header)
+        assert not thinking.display
+
+
+async def test_a_dead_engine_keeps_what_had_come_and_a_new_one_goes_on(chat: Any) -> None:
+    died = EngineDied("signal SIGABRT", ["GGML_ASSERT"], "/tmp/log")
+    engine = Player(("Half of an answer", died), "Whole.")
+    async with chat(engine) as c:
+        await c.ask("a")
+        assert isinstance(c.app.screen, EngineLostScreen)
+        await c.press("escape")
+        assert c.answers == ["Half of an answer"]
+        await c.ask("b")
+        assert c.answers == ["Half of an answer", "Whole."]
+        assert engine.starts == 2
+        assert [t.content for t in Store().talk(1).turns][-1] == "Whole."
+
+
+# ---- speed -----------------------------------------------------------------------------------
+
+
+async def test_the_answer_runs_again_as_baseline_which_is_kept(chat: Any) -> None:
+    run = answer(TEXT)
+    engine = Player(run)
+    engine.baselines = [plain(run)]
+    async with chat(engine) as c:
+        await c.press("f7")
+        assert "Ask something first" in c.notes
+        await c.ask("x")
+        await c.press("f7")
+        assert engine.sessions == ["chat-1", "chat-baseline"]
+        assert engine.closed == ["chat-baseline"]
+        assert engine.samplers[0] == engine.samplers[1]
+        assert engine.max_tokens[1] == len(run.tokens)
+        assert "identical" in c.facts
+        assert run.decode_tps and engine.baselines == []
+        rate = plain(run).decode_tps
+        assert rate is not None
+        assert f"{run.decode_tps / rate:.2f} x" in c.facts
+        assert f"of baseline {rate:.1f}" in c.panel
+        assert "identical" in Store().talk(1).turns[-1].facts["compared"]
+    engine = Player(TEXT)
+    async with chat(engine) as c:  # another start
+        await c.ask("y")
+        assert f"of baseline {rate:.1f}" in c.panel
+
+
+async def test_a_baseline_of_another_text_is_said(chat: Any) -> None:
+    engine = Player(TEXT)
+    engine.baselines = [answer(TEXT.replace("things", "thongs"))]
+    async with chat(engine) as c:
+        await c.ask("x")
+        await c.press("f7")
+        assert "another text from token 7 on" in c.facts
+
+
+async def test_speculation_drafter_and_length_change_between_turns_without_a_new_load(
+    chat: Any,
+) -> None:
+    long = " ".join(f"word{i}" for i in range(20))
+    engine = Player(long, long, long)
+    async with chat(engine) as c:
+        await c.ask("a")
+        await c.press("ctrl+s")
+        assert [d.method for _, d, _ in engine.opened] == ["draft-model", "none"]
+        assert engine.opened[1][2] == "chat-1"
+        await c.ask("b")
+        assert "no drafter" in c.facts
+        assert Store().baseline(c.screen._facts.setup) is not None  # a plain answer measures it
+        await c.press("ctrl+s")
+        await c.press("ctrl+d")
+        assert isinstance(c.app.screen, Choose)
+        options = c.app.screen.query_one(OptionList)
+        names = [str(options.get_option_at_index(i).prompt) for i in range(options.option_count)]
+        options.highlighted = next(i for i, name in enumerate(names) if "ngram" in name)
+        await c.press("enter")
+        assert engine.opened[-1][1].method == "ngram"
+        await c.press("ctrl+l")
+        options = c.app.screen.query_one(OptionList)
+        options.highlighted = 5
+        await c.press("enter")
+        assert (engine.opened[-1][1].method, engine.opened[-1][1].n_max) == ("ngram", 4)
+        assert engine.starts == 1
+
+
+async def test_steps_are_looked_at_and_p_comes_on_request(chat: Any) -> None:
+    engine = Player(TEXT)
+    async with chat(engine) as c:
+        await c.press("f9")
+        assert "no answer with steps" in c.notes
+        await c.ask("x")
+        await c.press("f9")
+        screen = c.app.screen
+        assert isinstance(screen, InspectorScreen)
+        line = str(screen.query_one(OptionList).get_option_at_index(0).prompt)
+        assert "is" in line and "of" in line
+        detail = screen.query_one("#detail")
+        assert "rejected" in text_of(screen)
+        assert "correction" in text_of(screen)
+        assert "0.900" not in text_of(screen)
+        await c.press("p")
+        assert "0.900" in text_of(screen)
+        assert "0.050" in text_of(screen)
+        assert detail.is_mounted
+        await c.press("escape")
+        assert c.app.screen is c.screen
+
+
+@pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((90, 40), 2), ((140, 45), 0)])
+async def test_the_figures_fold_to_two_lines_and_to_one(
+    chat: Any, size: tuple[int, int], lines: int
+) -> None:
+    async with chat(Player(TEXT), size=size) as c:
+        await c.ask("x")
+        line, panel = c.screen.query_one(SpeedLine), c.screen.query_one(SpeedPanel)
+        assert (line.display, panel.display) == (lines > 0, lines == 0)
+        if lines:
+            assert line.size.height == lines
+            assert len(str(line.content).split("\n")) == lines
+            assert "tok/s" in str(line.content)
+        await c.press("escape", "v")
+        assert not line.display
+        assert not panel.display
+
+
+# ---- settings --------------------------------------------------------------------------------
+
+
+async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: SettingsStore) -> None:
+    engine = Player("one", "two")
+    async with chat(engine) as c:
+        await c.ask("a")
+        await c.pilot.press("ctrl+g")
+        await c.pilot.pause()
+        screen = c.app.screen
+        assert isinstance(screen, ChatSettingsScreen)
+        screen.query_one("#temperature", Input).value = "9"
+        await c.pilot.press("ctrl+s")
+        assert c.app.screen is screen  # refused
+        screen.query_one("#temperature", Input).value = "0.5"
+        screen.query_one("#max_tokens", Input).value = "33"
+        screen.query_one("#seed", Input).value = "7"
+        screen.query_one("#system", TextArea).text = "Be brief."
+        await c.press("ctrl+s")
+        await c.ask("b")
+        assert (engine.samplers[-1].temperature, engine.samplers[-1].seed) == (0.5, 7)
+        assert engine.max_tokens[-1] == 33
+        said = "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
+        assert "Be brief." in said
+        assert settings.values.sampler == {"temperature": 0.5, "seed": 7.0}
+        await c.press("escape", "h")
+        assert settings.values.thinking is True
+
+
+# ---- conversations ---------------------------------------------------------------------------
+
+
+async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> None:
+    engine = Player("one", "two", "three")
+    async with chat(engine) as c:
+        await c.ask("a")
+        await c.press("ctrl+n")
+        assert (c.questions, c.answers) == ([], [])
+        await c.ask("b")
+        assert "a" not in "".join(chr(i) for i in engine.prompts[-1] if i >= 4).split("\n")
+        await c.pilot.press("ctrl+o")
+        await c.pilot.pause(0.1)
+        screen = c.app.screen
+        assert isinstance(screen, ConversationsScreen)
+        assert screen.query_one(OptionList).option_count == 2
+        screen.query_one(OptionList).highlighted = 1
+        await c.pilot.press("r")
+        await c.pilot.pause()
+        assert isinstance(c.app.screen, Ask)
+        c.app.screen.query_one(Input).value = "First"
+        await c.pilot.press("enter")
+        await c.pilot.pause(0.1)
+        await c.pilot.press("enter")
+        await c.settled()
+        assert (c.questions, c.answers) == (["a"], ["one"])
+        await c.ask("c")
+        said = "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
+        assert "one" in said and "two" not in said
+        assert [e.title for e in Store().talks()] == ["First", "b"]
+        await c.pilot.press("ctrl+o")
+        await c.pilot.pause(0.1)
+        await c.pilot.press("delete")
+        await c.pilot.pause()
+        assert isinstance(c.app.screen, Confirm)
+        await c.pilot.press("y")
+        await c.pilot.pause(0.1)
+        await c.pilot.press("escape")
+        await c.settled()
+        assert [e.title for e in Store().talks()] == ["b"]
+        assert c.questions == []  # the one that was open is gone
+
+
+async def test_a_kept_answer_looks_as_it_did(chat: Any) -> None:
+    async with chat(Player("<think>Hm [well]. </think>" + TEXT)) as c:
+        await c.ask("x")
+        document = c.screen.query(AnswerView).last()._answer.document
+        before = (document.source, bytes(document.drafted))
+    async with chat(Player()) as c:
+        await c.pilot.press("ctrl+o")
+        await c.pilot.pause(0.1)
+        await c.pilot.press("enter")
+        await c.settled()
+        view = c.screen.query(AnswerView).last()
+        assert (view._answer.document.source, bytes(view._answer.document.drafted)) == before
+        assert view.has_class("-thought")
+        assert "tok/s" in c.facts
+
+
+async def test_another_model_goes_on_with_the_conversation(chat: Any) -> None:
+    engine = Player("one", "two")
+    async with chat(engine) as c:
+        await c.ask("a")
+        c.app.use(model="demo-mtp")
+        await c.settled()
+        await c.ask("b")
+        assert (c.questions, c.answers) == (["a", "b"], ["one", "two"])
+        assert "one" in "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
+
+
+async def test_earlier_questions_come_back_with_the_arrow_keys(chat: Any) -> None:
+    Store().asked("from another day")
+    async with chat(Player("one", "two")) as c:
+        await c.pilot.pause(0.1)
+        await c.ask("first\nof two lines")
+        await c.ask("second")
+        c.prompt.write("not sent")
+        await c.press("up")
+        assert c.prompt.text == "second"
+        await c.press("up")
+        assert c.prompt.text == "first\nof two lines"
+        await c.press("up")  # inside the text
+        assert c.prompt.text == "first\nof two lines"
+        await c.press("up")
+        assert c.prompt.text == "from another day"
+        await c.press("down", "down", "down", "down")
+        assert c.prompt.text == "not sent"
+
+
+@pytest.mark.parametrize("name", ["talk.md", "talk.json"])
+async def test_a_conversation_is_written_as_markdown_or_json(
+    chat: Any, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    async with chat(Player("<think>Hm. </think>" + TEXT)) as c:
+        await c.ask("Make a list")
+        for again in (False, True):
+            await c.pilot.press("f12")
+            await c.pilot.pause()
+            c.app.screen.query_one(Input).value = str(path)
+            await c.pilot.press("enter")
+            await c.pilot.pause(0.1)
+            assert isinstance(c.app.screen, Confirm) == again
+            if again:
+                await c.pilot.press("y")
+            await c.pilot.pause(0.1)
+    text = path.read_text("utf-8")
+    if name.endswith("md"):
+        assert text.startswith("# Make a list\n\nModel: demo\n")
+        assert "> Hm." in text
+        assert "\nHere is a list of three things" in text
+    else:
+        assert json.loads(text)["messages"][1]["role"] == "assistant"
+        from localspec.chat.conversation import Conversation
+        from localspec.chat.template import ChatTemplate
+
+        read = Conversation.load(path, ChatTemplate(None), "demo")
+        assert [m.role for m in read.messages] == ["user", "assistant"]
+
+
+async def test_the_answer_is_copied_without_its_thinking(chat: Any) -> None:
+    async with chat(Player("<think>Hm. </think>**Four**.")) as c:
+        await c.ask("x")
+        await c.press("f11")
+        assert c.app.clipboard == "**Four**."
+
+
+# ---- what could break the layout -------------------------------------------------------------
+
+
+async def test_long_pastes_wide_and_right_to_left_text_stay_in_their_place(chat: Any) -> None:
+    odd = "漢字 " * 60 + "שלום עולם " * 20 + "👩‍👩‍👧‍👦 " * 30 + "x" * 500
+    async with chat(Player(odd, n_ctx_train=4096), size=(80, 24)) as c:
+        await c.ask(odd + "\n".join(f"line {i}" for i in range(300)))
+        question = c.screen.query_one(Question)
+        assert question.size.height < 60
+        assert "300 lines" in str(question.content)
+        for view in c.screen.query(MarkdownView):
+            width = view.size.width
+            for y in range(view.size.height):
+                assert view.render_line(y).cell_length == width
+        for widget in c.screen.query("#conversation, Prompt, #setup-line, SpeedLine"):
+            assert widget.region.right <= 80
+
+
+async def test_an_error_before_any_answer_gives_the_question_back(
+    chat: Any, settings: SettingsStore
+) -> None:
+    settings.values.model = "no-such-model"
+    async with chat(Player()) as c:
+        await c.pilot.pause(0.2)
+        assert "no model called" in str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
+        await c.ask("a")
+        assert (c.questions, c.prompt.text) == ([], "a")
+
+
+async def test_without_any_model_the_person_is_led_to_one(
+    chat: Any, settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from localspec.catalog import Catalogue
+
+    settings.values.model = None
+    monkeypatch.setattr(Catalogue, "listings", lambda _self: [])
+    async with chat(Player()) as c:
+        await c.pilot.pause(0.2)
+        text = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
+        assert "pip install 'localspec[demo]'" in text
+        assert "F2" in text
+        await c.ask("a")
+        assert "Choose a model first" in c.notes

@@ -1,0 +1,120 @@
+"""What the chat looks like, at the two sizes that it is made for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from tui.played import Player, answer, plain
+
+from localspec.tui.app import LocalspecApp
+from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets.prompt import Prompt
+
+SIZES = [(80, 24), (140, 45)]
+MARKDOWN = """\
+## Second [largest]
+
+Sort the [list without| its] its [duplicates], then take the [one **before** the] last:
+
+```python
+def [second_largest(numbers)|items]:
+    unique = [sorted(set(]numbers[))
+    return unique|unique][-2]
+```
+
+1. It [raises `IndexError` for] fewer [than two| numbers].
+2. 漢字 and [שלום] keep their [place].
+"""
+
+
+@pytest.fixture
+def opened(
+    settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Player], LocalspecApp]:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("localspec.machine.default_threads", lambda: 2)
+    monkeypatch.setattr("localspec.tui.widgets.speed.age", lambda _seconds: "40 s ago")
+    monkeypatch.setattr("localspec.tui.screens.conversations.age", lambda _seconds: "40 s ago")
+    return lambda engine: LocalspecApp(settings=settings, launch=engine.launch)  # type: ignore[arg-type,return-value]
+
+
+async def rest(pilot: Pilot[Any]) -> None:
+    app = pilot.app
+    assert isinstance(app, LocalspecApp)
+    for prompt in app.get_screen_stack("chat")[0].query(Prompt):
+        prompt.cursor_blink = False
+    for _ in range(300):
+        await pilot.pause()
+        if not app.engine.busy:
+            break
+        await asyncio.sleep(0.01)
+    await pilot.pause(0.3)
+    app.clear_notifications()
+    await pilot.pause()
+
+
+async def answered(pilot: Pilot[Any]) -> None:
+    await rest(pilot)
+    pilot.app.get_screen_stack("chat")[0].query_one(Prompt).write("The second largest number?")
+    await pilot.press("enter")
+    await rest(pilot)
+
+
+def player() -> Player:
+    run = answer(MARKDOWN)
+    engine = Player(run)
+    engine.baselines = [plain(run)]
+    return engine
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_before_the_first_question(snap_compare: Any, opened: Any, size: tuple[int, int]) -> None:
+    assert snap_compare(opened(player()), terminal_size=size, run_before=rest)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_answer_with_its_baseline(snap_compare: Any, opened: Any, size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await answered(pilot)
+        await pilot.press("f7")
+        await rest(pilot)
+
+    assert snap_compare(opened(player()), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_steps_of_an_answer(snap_compare: Any, opened: Any, size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await answered(pilot)
+        await pilot.press("f9")
+        await rest(pilot)
+        await pilot.press("p", "down", "down")
+        await rest(pilot)
+
+    assert snap_compare(opened(player()), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_settings(snap_compare: Any, opened: Any, size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await answered(pilot)
+        await pilot.press("ctrl+g")
+        await rest(pilot)
+
+    assert snap_compare(opened(player()), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_conversations(snap_compare: Any, opened: Any, size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await answered(pilot)
+        await pilot.press("ctrl+o")
+        await rest(pilot)
+
+    assert snap_compare(opened(player()), terminal_size=size, run_before=before)
