@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+)
 
 from localspec.bench.report import Report
 from localspec.bench.runner import (
@@ -102,20 +110,29 @@ class Lines(Quiet):
         return time.monotonic() - self._last >= PLAIN_EVERY
 
 
+class _Line(Progress):
+    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
+        self._on = console  # asked for before Progress has a console of its own
+        super().__init__(*columns, console=console, auto_refresh=False, transient=True)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        # A terminal echoes Ctrl-C as two characters behind the line: they must not make a line of
+        # their own, or the last one drawn stays behind.
+        yield Constrain(self.make_tasks_table(self.tasks), self._on.width - 2)
+
+
 class Live(Quiet):
     """One line at the bottom of a terminal. It is drawn only when something happened, never by a
     thread of its own: the engine needs the cores."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = Progress(
+        self._progress = _Line(
+            console,
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]:>11}", markup=False),
             TextColumn("{task.fields[eta]:>12}", markup=False),
-            console=console,
-            auto_refresh=False,
-            transient=True,
         )
         self._task: TaskID = self._progress.add_task("loading", total=None, speed="", eta="")
 

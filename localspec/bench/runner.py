@@ -399,6 +399,7 @@ class Runner:
             elif (
                 went_well
                 and s.phase == "main"
+                and not row.flags & {"parted", "cancelled"}
                 and s.candidate in repeat.candidates
                 and (s.prompt, s.run) == (repeat.prompt, repeat.run)
             ):
