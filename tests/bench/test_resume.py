@@ -398,6 +398,19 @@ def test_the_same_command_with_resume_behind_it_is_taken(interrupted):
     assert command.bench(replace(interrupted, resume=interrupted.json)) == 0
 
 
+def test_what_becomes_of_the_result_may_be_another_matter_now():
+    stored = BenchOptions("m", csv="a.csv", max_tokens=12, engine=EngineOptions(threads=3))
+    own = {
+        "json": "b.json", "markdown": "b.md", "quiet": True, "strict": True, "save": False,
+        "fail_below": 1.1, "fail_on_regression": 5.0, "resume": "r.json",
+    }  # fmt: skip
+    given = replace(BenchOptions(""), **own, engine=EngineOptions(log_file="e.log"))
+    engine = replace(stored.engine, log_file="e.log")
+    assert resume.merged(given, stored) == replace(stored, **own, engine=engine)
+    only = resume.merged(BenchOptions("", resume="r.json"), stored)
+    assert only == replace(stored, json="r.json", resume="r.json")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
