@@ -18,6 +18,7 @@ import typer
 from localspec import __version__
 from localspec.errors import LocalspecError, NotHere, UsageError
 from localspec.records import (
+    LONGEST_DRAFT,
     BenchOptions,
     ChatOptions,
     DraftLength,
@@ -85,7 +86,7 @@ def _numbers(
     return tuple(numbers)
 
 
-LONGEST_DRAFT, LARGEST_TREE = 512, 1024
+LARGEST_TREE = 1024
 HIGHEST_TEMPERATURE = 100.0
 
 

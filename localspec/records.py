@@ -23,6 +23,8 @@ graphs of these compute logits for every token, wanted or not, so a longer pass 
 x vocabulary) and gains nothing."""
 DraftLength = int | Literal["auto"]
 """The most tokens drafted a step; "auto": chosen anew for each step."""
+LONGEST_DRAFT = 512
+"""The most that a person may ask for."""
 TreeSize = int | Literal["auto"]
 """Nodes of a draft tree, 0: chains; "auto": chosen anew for each step."""
 

@@ -92,6 +92,12 @@ TERMS: dict[str, Term] = {
         "Is the text, token for token, that of the baseline? A near tie is a place where two "
         "tokens were as likely as rounding can tell; anything else is a MISMATCH, a fault.",
     ),
+    "change": Term(
+        "change",
+        "The later result / the earlier one, prompt by prompt, with its 95 % confidence interval. "
+        "tok/s also hold the heat and load of two different hours; speedups, each measured against "
+        "its own baseline, do not. REGRESSION: shown to be slower.",
+    ),
     "verdict": Term(
         "verdict",
         "faster, slower or no difference shown, at 95 % confidence, corrected for the number of "

@@ -30,9 +30,9 @@ HISTORY = (
     Column("no", lambda p, _: str(p.id), head=True),
     Column("when", lambda p, _: p.day, right=False),
     Column("target", lambda p, _: f"{p.target} {p.quant}", width=24, right=False),
-    Column("best drafter", lambda p, _: p.best["name"] if p.best else "-", width=20, right=False),
     Column("speedup [95 %]", lambda p, _: speedup(p.best) if p.best else NA, right=False),
     Column("verdict", lambda p, signs: _verdict_of(p, signs), right=False),
+    Column("best drafter", lambda p, _: p.best["name"] if p.best else "-", width=20, right=False),
     Column("baseline\ntok/s", lambda p, _: number(p.baseline_tps, 1)),
     Column("measured", lambda p, _: measured(p), width=30, right=False),
 )
@@ -91,7 +91,7 @@ def change(found: Comparison) -> str:
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}"
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}"  # never "-0.0"
 
 
 def judgement(change: Change, what: str, signs: Signs) -> str:
@@ -101,7 +101,7 @@ def judgement(change: Change, what: str, signs: Signs) -> str:
         return f"REGRESSION {signs.down}"
     if found == "faster":
         return f"better {signs.up}"
-    return "-" if found is None else "no difference shown"
+    return "-" if found is None else "no change shown"
 
 
 def comparison_columns(compared: Compared) -> tuple[Column, ...]:

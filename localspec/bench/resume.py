@@ -148,18 +148,22 @@ def read(name: str) -> Unfinished:
         raise UsageError(f"--resume: {path} is no result of localspec bench.", hint) from None
     if not isinstance(result, dict) or "candidates" not in result:
         raise UsageError(f"--resume: {path} is no result of localspec bench.", hint)
+    return unfinished_of(result, f"--resume: {path}")
+
+
+def unfinished_of(result: Mapping[str, Any], what: str) -> Unfinished:
+    """The section of a result; ``what`` it is called in errors. Raises ``UsageError``."""
     section = result.get("resume")
     if section is None:
         raise UsageError(
-            f"--resume: {path} is the result of a bench that was not interrupted: nothing is "
-            "missing in it.",
+            f"{what} is the result of a bench that was not interrupted: nothing is missing in it.",
             "Start a new one.",
         )
     try:
         found = msgspec.convert(section, Unfinished)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"--resume: {path} is damaged, or another version wrote it ({error}).",
+            f"{what} is damaged, or another version wrote it ({error}).",
             "Start the bench anew.",
         ) from None
     # a seed is a whole number that a float cannot hold

@@ -136,11 +136,14 @@ def _drafted(show: Callable[[Json], str]) -> Callable[[Json, Signs], str]:
 DRAFTER = Column("drafter", lambda c, _: label(c), width=20, right=False, head=True)
 N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", head=True)
 TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", head=True)
+RUNS = Column("runs", lambda c, _: str(c["runs"]))
+VERDICT = Column("verdict", verdict, right=False)
+OUTPUT = Column("output", output, right=False)
 COLUMNS = (
     Column("tok/s", lambda c, _: number(c["decode_tps"], 1)),
     Column("speedup [95 %]", lambda c, _: speedup(c), right=False),
-    Column("verdict", verdict, right=False),
-    Column("output", output, right=False),
+    VERDICT,
+    OUTPUT,
     Column("accept\nlength", lambda c, _: number(c["accept_length"])),
     Column("draft\ncoverage", _drafted(lambda c: percent(c["draft_coverage"]))),
     Column("acceptance\nrate", _drafted(lambda c: percent(c["acceptance_rate"]))),
@@ -155,6 +158,13 @@ def columns(result: Json) -> tuple[Column, ...]:
     return (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()), *COLUMNS)
 
 
+def live_columns(result: Json) -> tuple[Column, ...]:
+    """While it is measured: how many runs there are, and nothing that is judged at the end."""
+    whole = columns(result)
+    head = [c for c in whole if c.head]
+    return (*head, RUNS, *(c for c in whole if not c.head and c not in (VERDICT, OUTPUT)))
+
+
 # ---- the terminal -----------------------------------------------------------------------------
 
 
@@ -163,7 +173,7 @@ def render(result: Json, console: Console) -> RenderableType:
     first comes last, where the end of the output is seen."""
     signs = signs_of(console)
     first, *others = side_by_side(columns(result), result["candidates"], console, _is_faster)
-    workloads = _by_workload(result, signs, console)
+    workloads = by_workload(result, signs, console)
     under = [Text(line, style="dim") for line in notes(result)]
     loud = [Text(line, style="bold red") for line in alarms(result)]
     answer = [Text(line, style="bold") for line in conclusions(result)]
@@ -238,7 +248,7 @@ def _add_column(table: Table, column: Column) -> None:
     )
 
 
-def _by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
+def by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
     """The workloads side by side, or below each other where they do not fit."""
     names = [w["name"] for w in result["workloads"]]
     if len(names) < 2 or result["settings"]["quick"]:  # two prompts of each speak for nothing

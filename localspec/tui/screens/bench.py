@@ -1,17 +1,365 @@
-"""Bench."""
+"""Bench: what to measure, the measurement as it goes, and its report; kept in the history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Button, ProgressBar, SelectionList, Static
 
+from localspec.errors import LocalspecError, UsageError
+from localspec.tui.engine import Job
+from localspec.tui.live import age
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.screens.export import export
+from localspec.tui.widgets.bench_setup import BenchSetup
+from localspec.tui.widgets.report_view import ReportView
+
+if TYPE_CHECKING:  # imported in other threads, after the first paint
+    from localspec.bench.foresight import Foreseen
+    from localspec.bench.report import Report
+    from localspec.bench.resume import Unfinished
+    from localspec.bench.runner import Event
+    from localspec.records import BenchOptions
+    from localspec.tui.app import Setup
+
+Json = dict[str, Any]
+State = Literal["setup", "measuring", "done"]
+DRAW_SECONDS = 1.0
+"""The live table is made anew at most this often: that takes a core from the engine."""
+
+
+class Told(Message):
+    """From the engine's thread: where the measurement is, in words; ``done`` of ``total`` runs."""
+
+    def __init__(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        self.text, self.done, self.total = text, done, total
+        super().__init__()
+
+
+class Remarked(Message):
+    """From the engine's thread: a sentence that stays."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__()
+
+
+class Grown(Message):
+    """From the engine's thread: the result of the runs that are made."""
+
+    def __init__(self, result: Json) -> None:
+        self.result = result
+        super().__init__()
 
 
 class BenchScreen(ModeScreen):
     MODE = "bench"
+    EXPLAINS: ClassVar[tuple[str, ...]] = (
+        "tok/s",
+        "baseline",
+        "speedup",
+        "verdict",
+        "identical",
+        "accept length",
+        "coverage",
+        "acceptance rate",
+        "reach rate",
+        "ttft",
+        "step time",
+        "draft length",
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "start", "Start", tooltip="Measure what is chosen"),
+        Binding("r", "resume", "Go on", tooltip="Go on with the bench that was stopped"),
+        Binding("o", "choose", "Options", tooltip="Choose what to measure"),
+        Binding("t", "report", "Table", tooltip="Back to the table of the last bench"),
+        Binding("e", "export", "Export", tooltip="Write the result as JSON, CSV or Markdown"),
+    ]
+    DEFAULT_CSS = """
+    BenchScreen {
+        #running { height: 1fr; }
+        #progress { height: 1; padding: 0 1; }
+        #progress ProgressBar { width: 24; margin-right: 1; }
+        #progress Bar { width: 1fr; }
+        #progress Static { width: 1fr; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+        #remarks { height: auto; max-height: 4; padding: 0 1; color: $text-warning; }
+    }
+    """
+
+    state: reactive[State] = reactive[State]("setup", bindings=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._result: Json | None = None
+        self._remarks: list[str] = []
 
     def body(self) -> Iterable[Widget]:
-        yield Static("`localspec bench` measures until this screen is there.", classes="dim")
+        yield BenchSetup()
+        with Vertical(id="running"):
+            with Horizontal(id="progress"):
+                yield ProgressBar(show_eta=False, show_percentage=False)
+                yield Static()
+            yield Static(id="remarks")
+            yield ReportView()
+
+    def on_mount(self) -> None:
+        self.query_one("#drafters", SelectionList).focus()
+        self.watch(self.app, "setup", self._setup_changed)
+
+    def watch_state(self, state: State) -> None:
+        self.query_one(BenchSetup).display = state == "setup"
+        self.query_one("#running").display = state != "setup"
+        self.query_one(ProgressBar).display = state == "measuring"
+        if state == "setup":
+            self.query_one("#drafters", SelectionList).focus()
+        else:
+            self.query_one(ReportView).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("start", "choose") and self.state == "measuring":
+            return False
+        if action == "choose":
+            return self.state == "done"
+        if action == "report":
+            return self.state == "setup" and self._result is not None
+        if action == "export":
+            return self.state == "done"
+        if action == "resume":
+            return self.state == "done" and bool(self._result and self._result["resume"])
+        return True
+
+    # ---- what to measure ----------------------------------------------------------------------
+
+    def _setup_changed(self, setup: Setup) -> None:
+        if setup.model is None:
+            self.query_one(BenchSetup).say("Choose a model first: F2.", problem=True)
+        else:
+            self._look_up(setup.model)
+
+    @work(thread=True, exclusive=True, group="target")
+    def _look_up(self, model: str) -> None:
+        from localspec.catalog import resolve_target
+
+        setup = self.query_one(BenchSetup)
+        try:
+            target = resolve_target(model)
+        except LocalspecError as error:
+            self.app.call_from_thread(setup.say, str(error), problem=True)
+            return
+        self.app.call_from_thread(setup.offer, target)
+
+    @on(BenchSetup.Changed)
+    def _choice_changed(self) -> None:
+        if options := self._options():
+            self._foresee(options)
+
+    def _options(self) -> BenchOptions | None:
+        setup = self.query_one(BenchSetup)
+        model = self.localspec.setup.model
+        if model is None:
+            return None
+        try:
+            return setup.options(model)
+        except UsageError as error:
+            setup.say(str(error), problem=True)
+            return None
+
+    @work(thread=True, exclusive=True, group="foresee")
+    def _foresee(self, options: BenchOptions) -> None:
+        from localspec.bench.command import select
+        from localspec.bench.foresight import foresee
+
+        setup = self.query_one(BenchSetup)
+        try:
+            text = in_words(foresee(select(options)))
+        except LocalspecError as error:
+            self.app.call_from_thread(setup.say, str(error), problem=True)
+            return
+        self.app.call_from_thread(setup.say, text)
+
+    # ---- measuring ----------------------------------------------------------------------------
+
+    @on(Button.Pressed, "#start")
+    def action_start(self) -> None:
+        if self.localspec.setup.model is None:
+            self.notify("Choose a model first: F2.", severity="warning")
+        elif options := self._options():
+            self._measure(options)
+
+    def action_resume(self) -> None:
+        from localspec.bench.resume import unfinished_of
+
+        assert self._result is not None
+        try:
+            unfinished = unfinished_of(self._result, "This")
+        except LocalspecError as error:
+            self.tell(error)
+        else:
+            self._measure(unfinished.options, unfinished)
+
+    @work(group="measure")
+    async def _measure(self, options: BenchOptions, unfinished: Unfinished | None = None) -> None:
+        """Measure, show it as it goes, keep it in the history."""
+        before = self.state, self._result
+        try:
+            job = self.engine.start("Benching", lambda job: self._made(job, options, unfinished))
+        except LocalspecError as error:
+            self.tell(error)
+            return
+        self._remarks = []
+        self._show_remarks()
+        self.query_one(ProgressBar).update(total=None, progress=0)
+        self._told(Told("loading"))
+        self.query_one(ReportView).clear()
+        self.state = "measuring"
+        try:
+            result, number = await job
+        except LocalspecError as error:
+            self.tell(error)
+            result = None
+        if result is None:
+            self.state, self._result = before[0] if before[1] else "setup", before[1]
+            if before[1] is not None:
+                self.query_one(ReportView).show(before[1])
+            return
+        self._result = result
+        self.query_one(ReportView).show(result)
+        self.state = "done"
+        stopped = result["status"] == "interrupted"
+        kept = f"kept as number {number} of the history" if number else "not kept"
+        self._told(Told(f"{'Stopped' if stopped else 'Finished'}; {kept}."))
+
+    def _made(
+        self, job: Job[Any], options: BenchOptions, unfinished: Unfinished | None
+    ) -> tuple[Json | None, int | None]:
+        """In the engine's thread: the result and its number in the history, if it has them."""
+        from localspec.bench import history
+        from localspec.bench.command import measure, select
+        from localspec.bench.report import result as result_of
+
+        show = make_display(job, self.post_message)
+        try:
+            report = measure(select(options), show, unfinished, self.engine.connect)
+        except KeyboardInterrupt:  # before there was a run
+            return None, None
+        result = result_of(report)
+        if not result["rows"]:
+            return None, None
+        try:
+            return result, history.keep(result)
+        except LocalspecError as error:
+            self.post_message(Remarked(str(error)))
+            return result, None
+
+    @on(Told)
+    def _told(self, message: Told) -> None:
+        self.query_one("#progress Static", Static).update(Content(message.text))
+        if message.total is not None:
+            self.query_one(ProgressBar).update(total=message.total, progress=message.done or 0)
+
+    @on(Remarked)
+    def _remarked(self, message: Remarked) -> None:
+        self._remarks.append(message.text)
+        self._show_remarks()
+
+    def _show_remarks(self) -> None:
+        place = self.query_one("#remarks", Static)
+        place.display = bool(self._remarks)
+        place.update(Content("\n".join(self._remarks[-4:])))
+
+    @on(Grown)
+    def _grown(self, message: Grown) -> None:
+        if self.state == "measuring":
+            self.query_one(ReportView).show(message.result, live=True)
+
+    # ---- afterwards ---------------------------------------------------------------------------
+
+    def action_choose(self) -> None:
+        self.state = "setup"
+
+    def action_report(self) -> None:
+        self.state = "done"
+
+    @work(group="export")
+    async def action_export(self) -> None:
+        assert self._result is not None
+        await export(self, self._result)
+
+
+def make_display(job: Job[Any], post: Callable[[Message], object]) -> Any:
+    """A display of the headless bench that posts messages, and ends it when ``job`` is cancelled.
+
+    Made in the engine's thread: the bench's modules are imported there, not by the first paint.
+    """
+    from localspec.bench.progress import PHASES, Quiet, comparing, starting, warming_up
+    from localspec.bench.report import result
+    from localspec.bench.runner import Comparing, Notice, Ran, Running, Starting, WarmingUp
+    from localspec.units import duration
+
+    class Display(Quiet):
+        def __init__(self) -> None:
+            self._so_far: Callable[[], Report] | None = None
+            self._drawn = 0.0
+            self._phase = ""
+
+        def say(self, text: str) -> None:
+            self._stop_if_cancelled()
+            post(Remarked(text))
+
+        def follow(self, so_far: Callable[[], Report]) -> None:
+            self._so_far = so_far
+
+        def __call__(self, event: Event) -> None:
+            match event:
+                case WarmingUp():
+                    post(Told(warming_up(event), event.number - 1, event.total))
+                case Starting():
+                    self._phase = PHASES[event.phase]
+                    post(Told(starting(event), 0, event.rows))
+                case Running():
+                    speed = f"  {event.tps:.1f} tok/s" if event.tps else ""
+                    where = f"{event.slot.prompt.prompt.id}: {event.slot.candidate.key}"
+                    left = f"about {duration(event.eta)} left"
+                    text = f"{event.done + 1}/{event.total}  {left}  {self._phase}  {where}{speed}"
+                    post(Told(text, event.done, event.total))
+                case Ran() if self._so_far and time.monotonic() - self._drawn >= DRAW_SECONDS:
+                    post(Grown(result(self._so_far())))
+                    self._drawn = time.monotonic()
+                case Comparing():
+                    post(Told(comparing(event)))
+                case Notice():
+                    post(Remarked(event.text))
+                    return  # it may be said while another end is being made
+            self._stop_if_cancelled()
+
+        def _stop_if_cancelled(self) -> None:
+            if job.cancelled:
+                raise KeyboardInterrupt
+
+    return Display()
+
+
+def in_words(found: Foreseen) -> str:
+    """ "17 prompts x 5 candidates = 85 runs, about 6 min 10 s"."""
+    from localspec.units import duration
+
+    prompts = f"{found.prompts} prompt{'' if found.prompts == 1 else 's'}"
+    candidates = f"{found.candidates} candidate{'' if found.candidates == 1 else 's'}"
+    each = found.runs // (found.prompts * found.candidates)
+    times = f" x {each} runs" if each > 1 else ""
+    what = f"{prompts} x {candidates}{times} = {found.runs} runs"
+    if found.since is not None and found.seconds is not None:
+        when = age(time.time() - found.since)
+        return f"{what}, about {duration(found.seconds)} by the speeds of {when}"
+    if found.seconds is not None:
+        return f"about {duration(found.seconds)}, with as many of {what} as fit"
+    return f"{what}; how long that takes is said after the warm-up"

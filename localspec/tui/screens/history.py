@@ -1,17 +1,217 @@
-"""History."""
+"""History: past benchmarks; one opened, or two against each other."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import DataTable, Input, Static
 
+from localspec.bench.past_table import HISTORY
+from localspec.bench.table import Column
+from localspec.errors import LocalspecError
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.screens.dialogs import Confirm
+from localspec.tui.screens.export import export
+from localspec.tui.widgets.comparison_view import ComparisonView
+from localspec.tui.widgets.report_view import Figures, ReportView
+
+if TYPE_CHECKING:
+    from localspec.bench.history import Past
+
+Json = dict[str, Any]
+State = Literal["list", "report", "comparison"]
 
 
 class HistoryScreen(ModeScreen):
     MODE = "history"
+    EXPLAINS: ClassVar[tuple[str, ...]] = (
+        "tok/s",
+        "baseline",
+        "speedup",
+        "verdict",
+        "change",
+        "identical",
+        "accept length",
+        "coverage",
+        "acceptance rate",
+        "reach rate",
+        "ttft",
+        "step time",
+        "draft length",
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Back", tooltip="Back to the list; else stop the engine"),
+        Binding("space", "mark", "Mark", tooltip="Mark one of two to compare"),
+        Binding("c", "compare", "Compare", tooltip="Compare the two marked, the earlier first"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Words to look for"),
+        Binding("e", "export", "Export", tooltip="Write the result as JSON, CSV or Markdown"),
+        Binding("delete", "remove", "Delete", tooltip="Remove it from the history"),
+    ]
+    DEFAULT_CSS = """
+    HistoryScreen {
+        #list { height: 1fr; padding: 0 1; }
+        #list Figures { height: 1fr; }
+        #list Static { height: auto; color: $text-muted; }
+    }
+    """
+
+    state: reactive[State] = reactive[State]("list", bindings=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._past: list[Past] = []
+        self._marked: list[Past] = []
+        self._result: Json | None = None
+        mark = Column("", lambda p, _: "●" if p in self._marked else " ", head=True)
+        self._columns = (mark, *HISTORY)
 
     def body(self) -> Iterable[Widget]:
-        yield Static("Past runs will be kept here.", classes="dim")
+        with Vertical(id="list"):
+            yield Input(placeholder="filter: words of target, drafter, workload, day", compact=True)
+            yield Figures()
+            yield Static()
+        yield ReportView()
+        yield ComparisonView()
+
+    def on_mount(self) -> None:
+        self.query_one("#list Figures", Figures).focus()
+
+    def on_screen_resume(self) -> None:
+        self._read()
+
+    def watch_state(self, state: State) -> None:
+        self.query_one("#list").display = state == "list"
+        self.query_one(ReportView).display = state == "report"
+        self.query_one(ComparisonView).display = state == "comparison"
+        where = {"list": "#list Figures", "report": "ReportView", "comparison": "ComparisonView"}
+        self.query_one(where[state]).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("mark", "filter", "remove"):
+            return self.state == "list"
+        if action == "compare":
+            return self.state == "list" and len(self._marked) == 2
+        if action == "export":
+            return self.state == "report"
+        return True
+
+    # ---- the list -----------------------------------------------------------------------------
+
+    @work(thread=True, exclusive=True, group="read")
+    def _read(self) -> None:
+        from localspec.bench import history
+
+        words = self.query_one("#list Input", Input).value.split()
+        try:
+            found, all_of_them = history.past(words), bool(words)
+        except LocalspecError as error:
+            self.app.call_from_thread(self.tell, error)
+            return
+        self.app.call_from_thread(self._fill, found, filtered=all_of_them)
+
+    def _fill(self, found: list[Past], *, filtered: bool) -> None:
+        self._past = found
+        self._draw()
+        note = ""
+        if not found:
+            note = "Nothing has these words." if filtered else "No benchmark yet: F5 makes one."
+        self.query_one("#list Static", Static).update(note)
+
+    def _draw(self) -> None:
+        self.query_one("#list Figures", Figures).fill(self._columns, self._past)
+        self.refresh_bindings()
+
+    @property
+    def _chosen(self) -> Past | None:
+        at = self.query_one("#list Figures", Figures).cursor_row
+        return self._past[at] if at < len(self._past) else None
+
+    @on(Input.Changed)
+    def _filtered(self) -> None:
+        self._read()
+
+    @on(Input.Submitted)
+    def _to_list(self) -> None:
+        self.query_one("#list Figures").focus()
+
+    def action_filter(self) -> None:
+        self.query_one("#list Input").focus()
+
+    def action_mark(self) -> None:
+        if (past := self._chosen) is None:
+            return
+        if past in self._marked:
+            self._marked.remove(past)
+        else:
+            self._marked = [*self._marked[-1:], past]
+        self._draw()
+
+    @work(group="remove")
+    async def action_remove(self) -> None:
+        from localspec.store import Store
+
+        past = self._chosen
+        if past is None or not await self.app.push_screen_wait(
+            Confirm("Delete the benchmark?", f"{past.id}: {past.target}, {past.day}", "Delete")
+        ):
+            return
+        try:
+            await asyncio.to_thread(Store().delete_bench, past.id)
+        except LocalspecError as error:
+            self.tell(error)
+        self._marked = [p for p in self._marked if p != past]
+        self._read()
+
+    # ---- one, or two --------------------------------------------------------------------------
+
+    @on(DataTable.RowSelected, "#list Figures")
+    @work(group="open", exclusive=True)
+    async def _open(self) -> None:
+        if (past := self._chosen) is None:
+            return
+        if result := await self._load(past.id):
+            self._result = result
+            self.query_one(ReportView).show(result)
+            self.state = "report"
+
+    @work(group="open", exclusive=True)
+    async def action_compare(self) -> None:
+        from localspec.bench.comparison import compare_results
+
+        first, second = sorted(self._marked, key=lambda p: (p.created, p.id))
+        before, after = await self._load(first.id), await self._load(second.id)
+        if before and after:
+            compared = await asyncio.to_thread(compare_results, before, after)
+            self.query_one(ComparisonView).show(
+                compared, *(f"{past.id} ({past.day})" for past in (first, second))
+            )
+            self.state = "comparison"
+
+    async def _load(self, number: int) -> Json | None:
+        from localspec.bench import history
+
+        try:
+            return await asyncio.to_thread(history.read, str(number))
+        except LocalspecError as error:
+            self.tell(error)
+            return None
+
+    def action_back(self) -> None:
+        if self.state != "list":
+            self.state = "list"
+        elif self.query_one("#list Input").has_focus:
+            self._to_list()
+        else:
+            self.action_stop()
+
+    @work(group="export")
+    async def action_export(self) -> None:
+        assert self._result is not None
+        await export(self, self._result)

@@ -1,0 +1,76 @@
+"""What a result's plots show: speed by draft length, and how far drafts are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.bench.table import label, name
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    xs: tuple[int, ...]
+    ys: tuple[float, ...]
+
+
+def baselines(result: Json) -> list[tuple[str, float]]:
+    """tok/s of each baseline that was measured, by what to call it."""
+    return [
+        (_named(result, c, "baseline"), c["decode_tps"])
+        for c in result["candidates"]
+        if c["method"] == "none" and c["decode_tps"]
+    ]
+
+
+def speed_by_length(result: Json) -> list[Series]:
+    """tok/s by draft length, a series for each drafter that was measured at fixed lengths."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for c in _measured(result):
+        if isinstance(c["n_max"], int) and c["decode_tps"]:
+            found.setdefault(_named(result, c, label(c)), []).append((c["n_max"], c["decode_tps"]))
+    return [_series(who, points) for who, points in found.items()]
+
+
+def speed_of_adaptive(result: Json) -> list[tuple[str, float]]:
+    """tok/s of candidates that choose the length themselves: they have no place on that axis."""
+    return [
+        (_named(result, c, name(c)), c["decode_tps"])
+        for c in _measured(result)
+        if not isinstance(c["n_max"], int) and c["decode_tps"]
+    ]
+
+
+def reach_by_position(result: Json) -> list[Series]:
+    """Percent of the drafts that were accepted up to each position: of each drafter the candidate
+    with the longest drafts."""
+    longest: dict[str, Json] = {}
+    for c in _measured(result):
+        who = _named(result, c, label(c))
+        if len(c["reach_rate"]) > len(longest.get(who, {"reach_rate": ()})["reach_rate"]):
+            longest[who] = c
+    return [
+        _series(
+            _named(result, c, name(c)),
+            [(i, 100 * rate) for i, rate in enumerate(c["reach_rate"], 1)],
+        )
+        for c in longest.values()
+    ]
+
+
+def _measured(result: Json) -> list[Json]:
+    return [c for c in result["candidates"] if c["method"] != "none" and c["runs"]]
+
+
+def _named(result: Json, candidate: Json, words: str) -> str:
+    several = len({c["temperature"] for c in result["candidates"]}) > 1
+    return f"{words} T={candidate['temperature']:g}" if several else words
+
+
+def _series(who: str, points: Sequence[tuple[int, float]]) -> Series:
+    ordered = sorted(points)
+    return Series(who, tuple(x for x, _ in ordered), tuple(y for _, y in ordered))

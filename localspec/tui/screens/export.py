@@ -1,0 +1,46 @@
+"""A result into a file: the name's ending says what kind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from textual.screen import Screen
+
+from localspec.errors import LocalspecError
+from localspec.tui.screens.dialogs import Ask, Confirm
+
+KINDS = {".json": "--json", ".csv": "--csv", ".md": "--markdown"}
+
+
+async def export(screen: Screen[Any], result: dict[str, Any]) -> None:
+    """Ask for a name until it can be written, or the person gives up."""
+    from localspec.bench.outputs import write_all
+    from localspec.bench.report import check_writable
+
+    name = f"localspec-{result['target']['name']}.json".replace("/", "-")
+    note = ".json: everything; .csv: the runs; .md: the tables"
+    while True:
+        given = await screen.app.push_screen_wait(Ask("Export", name, note=note))
+        if given is None:
+            return
+        name = given
+        path = Path(name).expanduser()
+        option = KINDS.get(path.suffix.lower())
+        if option is None:
+            note = f"The name must end in {', '.join(KINDS)}."
+            continue
+        if path.is_file() and not await screen.app.push_screen_wait(
+            Confirm("Replace the file?", str(path), "Replace")
+        ):
+            continue
+        try:
+            check_writable({option: name})
+            failed = await asyncio.to_thread(write_all, {option: name}, result)
+        except LocalspecError as error:
+            failed = error
+        if failed is None:
+            screen.notify(str(path.resolve()), title="Written", markup=False)
+            return
+        note = str(failed)

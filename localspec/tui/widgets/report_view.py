@@ -1,0 +1,184 @@
+"""A benchmark's result on the screen: the tables and sentences of the headless bench, and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.console import Console, Group
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import DataTable, Static
+
+from localspec.bench.table import (
+    UNICODE,
+    Column,
+    alarms,
+    by_workload,
+    columns,
+    conclusions,
+    heading,
+    live_columns,
+    notes,
+)
+from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
+
+Json = dict[str, Any]
+WORDS = {
+    "faster": "text-success",
+    "better": "text-success",
+    "slower": "text-warning",
+    "REGRESSION": "text-error",
+    "MISMATCH": "text-error",
+    "crashed": "text-error",
+    "refused": "text-error",
+}
+"""Colours of cells that begin with, or hold, such a word: the word says it too."""
+
+
+SIDEWAYS = 12
+"""Columns by which an arrow moves the table."""
+SIDE_BY_SIDE = 96
+"""From this width on the plots stand beside each other."""
+
+
+class Figures(DataTable[Text]):
+    """A table of ``Column``s; cells are changed in place as long as its columns stay."""
+
+    DEFAULT_CSS = """
+    Figures {
+        height: auto;
+        background: $background;
+        scrollbar-size-horizontal: 1;
+        &> .datatable--fixed, &> .datatable--fixed-cursor { background: $background; }
+        &> .datatable--cursor { background: $boost; color: $foreground; }
+        &:focus > .datatable--cursor, &:focus > .datatable--fixed-cursor {
+            background: $primary 40%;
+        }
+    }
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(cursor_type="row", cell_padding=1, **given)
+        self._shown: tuple[Column, ...] = ()
+
+    def fill(self, chosen: Sequence[Column], items: Sequence[Any]) -> None:
+        rows = [[self._cell(c, c.cell(item, UNICODE)) for c in chosen] for item in items]
+        if tuple(chosen) == self._shown and len(rows) == self.row_count:
+            for at, cells in enumerate(rows):
+                for column, cell in enumerate(cells):
+                    if self.get_cell_at((at, column)) != cell:  # type: ignore[arg-type]
+                        self.update_cell_at((at, column), cell, update_width=True)  # type: ignore[arg-type]
+            return
+        at = self.cursor_row
+        self.clear(columns=True)
+        self._shown = tuple(chosen)
+        self.header_height = 1 + max((c.title.count("\n") for c in chosen), default=0)
+        for each in chosen:
+            self.add_column(Text(each.title, justify="right" if each.right else "left"))
+        self.fixed_columns = sum(c.head for c in chosen)
+        for cells in rows:
+            self.add_row(*cells)
+        self.move_cursor(row=min(at, max(0, len(rows) - 1)))
+
+    def _cell(self, column: Column, text: str) -> Text:
+        colour = next((name for word, name in WORDS.items() if word in text), None)
+        style = self.app.theme_variables.get(colour, "") if colour else ""
+        # "auto 87%" is a mixture that only a style sheet can resolve
+        style = style if style.startswith("#") else ""
+        return Text(text, style, justify="right" if column.right else "left")
+
+
+class ReportView(VerticalScroll):
+    """``show`` a result, whole or while it is measured."""
+
+    DEFAULT_CSS = """
+    ReportView {
+        height: 1fr;
+        padding: 0 1;
+        Static { height: auto; }
+        #heading { text-style: bold; }
+        #alarms { color: $text-error; text-style: bold; }
+        #answer { text-style: bold; color: $accent; }
+        #alarms, #answer, #parts { margin-top: 1; }
+        #notes { color: $text-muted; }
+        #plots { height: auto; margin-top: 1; }
+        &.-narrow #plots { layout: vertical; }
+        scrollbar-size-vertical: 1;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "sideways(-1)", "Table left", show=False),
+        Binding("right", "sideways(1)", "Table right", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._result: Json | None = None
+        self._live = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="heading")
+        yield Figures()
+        yield Static(id="alarms")
+        yield Static(id="answer")
+        with Horizontal(id="plots"):
+            yield SpeedPlot()
+            yield ReachPlot()
+        yield Static(id="parts")
+        yield Static(id="notes")
+
+    def on_mount(self) -> None:
+        if self._result is not None:
+            self.show(self._result, live=self._live)
+        else:
+            self.clear()
+
+    def action_sideways(self, way: int) -> None:
+        self.query_one(Figures).scroll_relative(x=way * SIDEWAYS, animate=False)
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.width < SIDE_BY_SIDE, "-narrow")
+        if self._result is not None and not self._live:
+            self._show_parts(self._result)
+
+    def show(self, result: Json, *, live: bool = False) -> None:
+        """``live``: more runs will come, so nothing is concluded yet."""
+        self._result, self._live = result, live
+        if not self.is_mounted:
+            return
+        for child in self.children:
+            child.display = True
+        self._say("#heading", [heading(result, self.size.width - 2)])
+        chosen = live_columns(result) if live else columns(result)
+        self.query_one(Figures).fill(chosen, result["candidates"])
+        self._say("#alarms", alarms(result))
+        self._say("#answer", [] if live else conclusions(result))
+        self._say("#notes", [] if live else notes(result))
+        self.query_one(SpeedPlot).show(result)
+        self.query_one(ReachPlot).show(result)
+        if live:
+            self.query_one("#parts").display = False
+        else:
+            self._show_parts(result)
+
+    def clear(self) -> None:
+        """Nothing is measured yet."""
+        self._result = None
+        for child in self.children:
+            child.display = False
+
+    def _show_parts(self, result: Json) -> None:
+        console = Console(width=max(40, self.size.width - 4))
+        tables = by_workload(result, UNICODE, console)
+        parts = self.query_one("#parts", Static)
+        parts.display = bool(tables)
+        parts.update(Group(*(part for table in tables for part in (table, ""))))
+
+    def _say(self, where: str, lines: Sequence[str]) -> None:
+        place = self.query_one(where, Static)
+        place.display = bool(lines)
+        place.update(Content("\n".join(lines)))
