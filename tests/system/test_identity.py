@@ -130,7 +130,9 @@ def test_the_text_is_the_baselines_very_text(
     longest = max(prompts.values(), key=len)
     text = (*longest, *expected[next(k for k, v in prompts.items() if v is longest)].tokens)
     bit_equal_up_to = 0
-    if not chosen.tree:  # a kept branch lies in other cells, so its sums have another order
+    # of a tree a kept branch lies in other cells, so its sums have another order; and pairs decode
+    # the batches of the drafters that they are made of
+    if not chosen.tree and "+" not in chosen.method:
         probed = engine.probe(name, text, tuple(range(2, N_MAX + 2)))
         bit_equal_up_to = len(text) if all(probed.equal.values()) else 0
     accepted = 0
