@@ -30,7 +30,7 @@ def every_family(folder: Path) -> dict[str, Case]:
     for name, case in list(made.items()):
         if name.partition(" ")[0] not in ("none", "ngram"):
             method = f"ngram+{case.drafter.method}"
-            own = replace(case.drafter, method=method, name=f"ngram+{name}", ngram_min=1)
+            own = replace(case.drafter, method=method, name=f"ngram+{name}")
             made[own.name] = Case(case.target, own)
     return made
 
@@ -61,7 +61,10 @@ def _families(folder: Path) -> Iterator[tuple[str, Case]]:
         path = str(file) if file else None
         n_max = N_MAX if method != "none" else 0
         return name, Case(
-            on, DrafterSettings(method, name, path, n_max=n_max, tree=tree, sampled=sampled)
+            on,
+            DrafterSettings(
+                method, name, path, n_max=n_max, tree=tree, sampled=sampled, ngram_min=1
+            ),
         )
 
     yield case("none", target)
