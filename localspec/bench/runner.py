@@ -620,11 +620,14 @@ class Runner:
 
     def _each(self, candidate: Candidate) -> float:
         """Seconds that a run takes: the mean of those seen. Before the first one it is as the
-        warm-up promised, corrected by how far its promises for the others were off."""
+        warm-up promised, corrected by how far its promises are off over all candidates; those
+        not run yet count as kept, for a single run may have met with an accident."""
         if seen := self._seconds.get(candidate.key):
             return fmean(seen)
-        promised = sum(self._expected[k] for k in self._seconds if k in self._expected)
-        came = sum(fmean(v) for k, v in self._seconds.items() if k in self._expected)
+        promised = sum(self._expected.values())
+        came = sum(
+            fmean(self._seconds[k]) if k in self._seconds else v for k, v in self._expected.items()
+        )
         return self._expected.get(candidate.key, 0.0) * (came / promised if promised else 1.0)
 
     def _look_ahead(self, phase: Phase, rest: Sequence[Slot]) -> None:

@@ -261,6 +261,18 @@ def test_the_estimate_is_of_the_whole_and_comes_true(timed):
         assert event.eta == pytest.approx(ended - at)
 
 
+def test_one_slow_run_moves_what_is_expected_of_the_others_by_its_share(timed):
+    events, _ = timed(6, Weather())
+    (start,) = [e.seconds for _, e in events if isinstance(e, Starting)]
+    first, second = [e for _, e in events if isinstance(e, Ran)][:2]
+    promised = start / 12  # of either candidate
+    came = {"none": 2.0, "draft-model": 4.0}[first.row.slot.candidate.drafter.method]
+    slower = (came + promised) / (2 * promised)
+    assert 1 < slower < came / promised
+    assert first.eta == pytest.approx(5 * came + 6 * promised * slower, rel=0.02)
+    assert second.eta == pytest.approx(5 * (2.0 + 4.0))
+
+
 def test_a_quick_bench_foresees_no_more_than_its_minute(timed):
     events, ended = timed(60, Weather(), quick=True)
     (foreseen,) = [e.seconds for _, e in events if isinstance(e, WarmingUp) and e.seconds]
