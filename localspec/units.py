@@ -1,4 +1,4 @@
-"""Quantities in words, the same everywhere."""
+"""Quantities in words, and names in little room, the same everywhere."""
 
 from __future__ import annotations
 
@@ -21,9 +21,25 @@ def file_size(n_bytes: float) -> str:
     return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
+def of_size(done: int, size: int) -> str:
+    """ "1.2 of 4.1 GB"."""
+    whole = file_size(size)
+    had = file_size(done)
+    same = had.split()[-1] == whole.split()[-1]
+    return f"{had.split()[0] if same else had} of {whole}"
+
+
 def parameters(n: int) -> str:
     """Three digits of a number of parameters, as model names give it: "135M", "7.24B"."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if n >= 0.9995 * size:
             return f"{n / size:.3g}{unit}"
     return str(n)
+
+
+def shortened(name: str, width: int) -> str:
+    """The name within ``width`` columns; both its ends tell files apart."""
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 3
+    return f"{name[:head]}…{name[head + 1 - width :]}"

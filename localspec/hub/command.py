@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -19,10 +20,10 @@ from localspec.hub import stored
 from localspec.hub.download import Progress, download
 from localspec.hub.files import RemoteRepo
 from localspec.hub.plan import OpenChoice, named, plan
-from localspec.hub.progress import display, of_size
+from localspec.hub.progress import display
 from localspec.hub.stored import Stored
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
-from localspec.units import file_size
+from localspec.units import file_size, of_size
 
 
 def pull(
@@ -112,11 +113,32 @@ def verify(model: str | None = None, *, quiet: bool = False) -> int:
     )
 
 
-def rm(model: str, *, yes: bool = False) -> int:
-    """Remove a model from the cache, and what interrupted pulls of its repo left."""
-    out = Console(width=_width(), soft_wrap=True)
-    repo = _place(model).repo
-    parts = stored.unfinished(repo)
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What removing a model would take away: its files, what interrupted pulls of its repo left,
+    and the bytes that this frees."""
+
+    files: tuple[Stored, ...]
+    parts: tuple[Path, ...]
+    freed: int
+
+    @property
+    def lines(self) -> list[str]:
+        lines = [str(file.reference) for file in self.files]
+        if self.parts:
+            repo = self.parts[0].parents[1].name.removeprefix("models--").replace("--", "/")
+            lines.append(f"{len(self.parts)} unfinished files of {repo}")
+        return lines
+
+    def carry_out(self) -> None:
+        stored.remove(self.files)
+        stored.drop(self.parts)
+
+
+def removal(model: str) -> Removal:
+    """Raises ``ModelFileError`` where nothing of the model is in the cache, ``UsageError`` for
+    what is not of the Hub or leaves open which is meant."""
+    parts = stored.unfinished(_place(model).repo)
     try:
         files = _stored(model)
     except ModelFileError:
@@ -124,16 +146,20 @@ def rm(model: str, *, yes: bool = False) -> int:
             raise
         files = []
     freed = stored.freed_by(files) + sum(p.stat().st_size for p in parts)
-    for file in files:
-        _say(out, f"{file.reference}")
-    if parts:
-        _say(out, f"{len(parts)} unfinished files of {repo}")
-    if not yes and not _agreed(f"Remove this and free {file_size(freed)}?"):
+    return Removal(tuple(files), parts, freed)
+
+
+def rm(model: str, *, yes: bool = False) -> int:
+    """Remove a model from the cache, and what interrupted pulls of its repo left."""
+    out = Console(width=_width(), soft_wrap=True)
+    going = removal(model)
+    for line in going.lines:
+        _say(out, line)
+    if not yes and not _agreed(f"Remove this and free {file_size(going.freed)}?"):
         _say(out, "Nothing was removed.")
         return 1
-    stored.remove(files)
-    stored.drop(parts)
-    _say(out, f"{file_size(freed)} freed.")
+    going.carry_out()
+    _say(out, f"{file_size(going.freed)} freed.")
     return 0
 
 

@@ -13,20 +13,12 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 
 from localspec.hub.download import FileProgress, Progress
-from localspec.units import duration, file_size
+from localspec.units import duration, file_size, of_size, shortened
 
 PLAIN_EVERY = 10.0
 """Seconds between plain progress lines."""
 _STATUS = 38
 """Columns for bytes, speed and time left."""
-
-
-def of_size(done: int, size: int) -> str:
-    """ "1.2 of 4.1 GB"."""
-    whole = file_size(size)
-    had = file_size(done)
-    same = had.split()[-1] == whole.split()[-1]
-    return f"{had.split()[0] if same else had} of {whole}"
 
 
 def status(file: FileProgress) -> str:
@@ -171,14 +163,6 @@ class Live(Quiet):
     @property
     def _name_width(self) -> int:
         return max(16, self._console.width - _STATUS - 18)
-
-
-def shortened(name: str, width: int) -> str:
-    """The name within ``width`` columns; both its ends tell files apart."""
-    if len(name) <= width:
-        return name
-    head = (width - 1) // 3
-    return f"{name[:head]}…{name[head + 1 - width :]}"
 
 
 def display(console: Console, *, quiet: bool) -> Quiet:

@@ -10,15 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from localspec import catalog, discovery
-from localspec.catalog import Catalogue, Choice, Listing, locate
+from localspec.catalog import Listing, locate
 from localspec.discovery import LocalFile
-from localspec.errors import LocalspecError
-from localspec.fit import Fit, Verdict, estimate, gpus_of
-from localspec.gguf_header import GGUFHeader, check_model_file, joined, read_header
+from localspec.fit import Fit, estimate
+from localspec.gguf_header import GGUFHeader, joined, read_header
 from localspec.machine import Memory
 from localspec.models import output
 from localspec.models.inspection import Inspection, inspect, inspect_file
+from localspec.models.overview import fits, fits_by_size, overview, shown, what
 from localspec.reference import parse_reference
 from localspec.units import file_size, parameters
 
@@ -26,21 +25,15 @@ from localspec.units import file_size, parameters
 
 
 def list_models(*, as_json: bool = False) -> int:
-    catalogue = Catalogue.load()
-    listings = catalogue.listings()
-    survey = discovery.survey(catalogue.folders)
-    listed = {c.path.resolve() for line in listings for c in line.choices if c.path}
-    drafting = {d.path.resolve() for line in listings for d in line.drafters if d.path}
-    others = [f for f in survey.files if f.path.resolve() not in listed | drafting]
+    seen = overview()
     here = output.memory()
-    own_file = catalog.user_file()
     if as_json:
         output.write_json(
             {
-                "catalogue": [_listing_json(line, here) for line in listings],
-                "files": [_file_json(f, here) for f in others],
-                "notes": list(survey.notes),
-                "own_catalogue": str(own_file),
+                "catalogue": [_listing_json(line, here) for line in seen.listings],
+                "files": [_file_json(f, here) for f in seen.others],
+                "notes": list(seen.notes),
+                "own_catalogue": str(seen.own_file),
             }
         )
         return 0
@@ -48,13 +41,13 @@ def list_models(*, as_json: bool = False) -> int:
     wide = console.width >= output.WIDE
     title = ["title"] if wide else []
     table = output.table_of("model", *title, "size", "fits", "here", "drafters")
-    for line in listings:
-        choice = _shown(line)
+    for line in seen.listings:
+        choice = shown(line)
         cells = [
             line.name,
             *([line.title] if wide else []),
             output.size(choice.size),
-            _fits(choice, here),
+            fits(choice, here),
         ]
         table.add_row(*cells, _here(line), _drafters(line))
     console.print(table)
@@ -64,14 +57,14 @@ def list_models(*, as_json: bool = False) -> int:
         "Get a model with `localspec models pull NAME`.",
         soft_wrap=True,
     )
-    for line in listings:
+    for line in seen.listings:
         if line.missing and not any(c.reference for c in line.choices):
             console.print(line.missing)
-    _print_files(console, others, here, wide=wide)
-    for note in survey.notes:
+    _print_files(console, seen.others, here, wide=wide)
+    for note in seen.notes:
         output.say(note)
-    state = "is read too" if own_file.is_file() else "is read too when it is there"
-    console.print(f"\nYour own catalogue, {own_file}, {state}.", soft_wrap=True)
+    state = "is read too" if seen.own_file.is_file() else "is read too when it is there"
+    console.print(f"\nYour own catalogue, {seen.own_file}, {state}.", soft_wrap=True)
     return 0
 
 
@@ -83,8 +76,8 @@ def _print_files(
         owner = ["from"] if wide else []
         table = output.table_of("also on this machine", "size", "fits", "what", *owner)
         for file in usable:
-            fits = _fits_by_size(file.size, here) if file.kind == "model" else ""
-            cells = [file.name, output.size(file.size), fits, _what(file)]
+            verdict = fits_by_size(file.size, here) if file.kind == "model" else ""
+            cells = [file.name, output.size(file.size), verdict, what(file)]
             table.add_row(*cells, *([file.owner] if wide else []))
         console.print()
         console.print(table)
@@ -95,17 +88,6 @@ def _print_files(
     for file in copies:
         more = ", ".join(str(c) for c in file.copies)
         console.print(f"{file.name} is here more than once: {file.path}, {more}.", soft_wrap=True)
-
-
-def _what(file: LocalFile) -> str:
-    if file.kind == "drafter":
-        return f"{file.method} drafter"
-    head = {True: ", MTP head", None: ", MTP?", False: ""}[file.has_mtp]
-    return f"{file.arch} {file.quant or ''}".strip() + head
-
-
-def _shown(line: Listing) -> Choice:
-    return next((c for c in line.choices if c.path), line.choices[0])
 
 
 def _here(line: Listing) -> str:
@@ -120,32 +102,6 @@ def _drafters(line: Listing) -> str:
     )
 
 
-def _fits(choice: Choice, here: Memory) -> str:
-    if choice.path is not None:
-        try:
-            fit = estimate(check_model_file(choice.path), here, n_ctx=output.CONTEXT)
-        except LocalspecError:
-            return ""
-        return fit.verdict
-    return "" if choice.size is None else _fits_by_size(choice.size, here)
-
-
-def _fits_by_size(size: int, here: Memory) -> str:
-    """A guess for what has no header here: the file, and a tenth of it for everything else."""
-    return "~" + rough_verdict(size, here)
-
-
-def rough_verdict(size: int, here: Memory) -> Verdict:
-    need = size + size // 10
-    gpus = gpus_of(here)
-    if gpus and need <= sum(d.free for d in gpus):
-        return "GPU"
-    beside = sum(d.free for d in gpus if not d.shares_ram)
-    if need > here.free + beside:
-        return "does not fit"
-    return "GPU+CPU" if beside else "CPU"
-
-
 def _listing_json(line: Listing, here: Memory) -> dict[str, Any]:
     return {
         "name": line.name,
@@ -157,7 +113,7 @@ def _listing_json(line: Listing, here: Memory) -> dict[str, Any]:
                 "path": _text(c.path),
                 "reference": _text(c.reference),
                 "size_bytes": c.size,
-                "fits": _fits(c, here) or None,
+                "fits": fits(c, here) or None,
             }
             for c in line.choices
         ],
@@ -176,9 +132,9 @@ def _listing_json(line: Listing, here: Memory) -> dict[str, Any]:
 
 
 def _file_json(file: LocalFile, here: Memory) -> dict[str, Any]:
-    fits = _fits_by_size(file.size, here) if file.kind == "model" else None
+    verdict = fits_by_size(file.size, here) if file.kind == "model" else None
     copies = [str(c) for c in file.copies]
-    return {**asdict(file), "path": str(file.path), "copies": copies, "fits": fits}
+    return {**asdict(file), "path": str(file.path), "copies": copies, "fits": verdict}
 
 
 def _text(value: object) -> str | None:
@@ -194,17 +150,17 @@ def inspect_model(words: str, *, as_json: bool = False, with_fit: bool = False) 
         from localspec.models.hub_command import list_repository
 
         return list_repository(reference, as_json=as_json)
-    found, header = _inspected(words)
-    fit = _fit_of(found, header) if with_fit else None
+    found, header = inspected(words)
+    fit = fit_of(found, header, output.memory()) if with_fit else None
     if as_json:
-        fits = None if fit is None else output.fit_json(fit)
-        output.write_json({**_inspection_json(found), "fit": fits})
+        said = None if fit is None else output.fit_json(fit)
+        output.write_json({**_inspection_json(found), "fit": said})
         return 0
     _print_inspection(output.console(), found, fit)
     return 0
 
 
-def _inspected(words: str) -> tuple[Inspection, GGUFHeader]:
+def inspected(words: str) -> tuple[Inspection, GGUFHeader]:
     """The facts of a file here, or still on the Hub, and its header."""
     place = locate(words)
     if isinstance(place, Path):
@@ -216,24 +172,26 @@ def _inspected(words: str) -> tuple[Inspection, GGUFHeader]:
     return inspect(first, others, f"hf:{first.path.as_posix()}"), joined(first, others)
 
 
-def _fit_of(found: Inspection, header: GGUFHeader) -> Fit | None:
+def fit_of(found: Inspection, header: GGUFHeader, here: Memory) -> Fit | None:
+    """None of what is no whole model."""
     if found.method is not None or found.problem or not header.layers:
         return None
     shards = [read_header(s) for s in header.shards if s != header.path]
-    return estimate(joined(header, shards), output.memory(), n_ctx=output.CONTEXT)
+    return estimate(joined(header, shards), here, n_ctx=output.CONTEXT)
 
 
 def _print_inspection(console: Console, found: Inspection, fit: Fit | None) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
-    for name, text in _facts(found, fit):
+    for name, text in facts(found, fit):
         if text:
             table.add_row(name, text)
     console.print(table)
 
 
-def _facts(found: Inspection, fit: Fit | None) -> Iterable[tuple[str, str]]:
+def facts(found: Inspection, fit: Fit | None) -> Iterable[tuple[str, str]]:
+    """What is told of a file, as name and text; some texts are empty."""
     i = found
     yield "name", i.name
     yield "file", i.where + (f" ({i.files} files)" if i.files > 1 else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from localspec.catalog import Catalogue, catalogue_name, locate
 from localspec.errors import HubUnreachable, LocalspecError, NotHere, UsageError
 from localspec.gguf_header import GGUFHeader, check_header, check_model_file
 from localspec.hub import client, files
+from localspec.hub.files import RemoteRepo
 from localspec.hub.remote import read_remote
+from localspec.machine import Memory
 from localspec.models import output, own
 from localspec.models.checking import check_catalogue
 from localspec.models.command import inspect_model
-from localspec.models.drafters import CHECKED_ON_HUB, Candidate, find_drafters
+from localspec.models.drafters import CHECKED_ON_HUB, Candidate, Found, find_drafters
 from localspec.models.offers import Offer, offers
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
 from localspec.units import file_size
@@ -41,6 +43,13 @@ def remote_headers(reference: HubReference) -> tuple[GGUFHeader, list[GGUFHeader
 # ---- what a repository offers --------------------------------------------------------------------
 
 
+def offers_of(remote: RemoteRepo, reference: HubReference, here: Memory) -> tuple[Offer, ...]:
+    """What the repository offers. Raises ``HubNotFound`` where it has no GGUF, or not the one that
+    the reference names."""
+    files.choose(remote, reference)
+    return offers(remote, here)
+
+
 def list_repository(reference: HubReference, *, as_json: bool) -> int:
     try:
         remote = files.resolve(reference.repo, reference.revision)
@@ -49,8 +58,7 @@ def list_repository(reference: HubReference, *, as_json: bool) -> int:
         if len(cached) == 1:  # then it is what was meant
             return inspect_model(str(reference_of(cached[0][0])), as_json=as_json)
         raise
-    files.choose(remote, reference)  # raises where there is no GGUF
-    offered = offers(remote, output.memory())
+    offered = offers_of(remote, reference, output.memory())
     if as_json:
         output.write_json([_offer_json(o) for o in offered])
         return 0
@@ -120,7 +128,8 @@ def choice_explained(error: NotHere) -> NotHere:
 # ---- drafters and search -------------------------------------------------------------------------
 
 
-def list_drafters(words: str, *, as_json: bool = False, offline: bool = False) -> int:
+def drafters_of(words: str, *, ask_hub: bool = True) -> Found:
+    """The drafters of the target that the words mean. Raises ``UsageError`` for a drafter."""
     catalogue = Catalogue.load()
     place = locate(words)
     reference: HubReference | None
@@ -133,7 +142,11 @@ def list_drafters(words: str, *, as_json: bool = False, offline: bool = False) -
     entry = catalogue_name(words, catalogue)
     if entry is None and reference is not None:
         entry = catalogue.of_repo(reference.repo)
-    found = find_drafters(header, catalogue, entry=entry, reference=reference, ask_hub=not offline)
+    return find_drafters(header, catalogue, entry=entry, reference=reference, ask_hub=ask_hub)
+
+
+def list_drafters(words: str, *, as_json: bool = False, offline: bool = False) -> int:
+    found = drafters_of(words, ask_hub=not offline)
     if as_json:
         output.write_json(
             [asdict(c) | {"path": str(c.path) if c.path else None} for c in found.candidates]
@@ -177,44 +190,64 @@ def _use(words: str, best: Candidate) -> str:
     return f"Get it with: localspec models pull {best.words}"
 
 
-def search(words: Sequence[str], *, as_json: bool = False) -> int:
-    """Models with GGUF files on the Hub, by words in their names."""
-    text = " ".join(words)
+@dataclass(frozen=True, slots=True)
+class FoundRepo:
+    """A repository with GGUF files. ``words`` are what to type for it."""
+
+    words: str
+    downloads: int | None
+    likes: int | None
+    updated: str | None
+    licence: str | None
+    gated: bool
+
+
+def search_hub(text: str) -> list[FoundRepo]:
+    """Models with GGUF files on the Hub, by words in their names, most downloaded first."""
     found = client.listed(f"the search for {text!r}", limit=_SEARCHED, search=text, filter="gguf")
-    rows = [
-        {
-            "words": f"hf:{m.id}",
-            "downloads": m.downloads,
-            "likes": m.likes,
-            "updated": m.last_modified.date().isoformat() if m.last_modified else None,
-            "licence": next(
+    return [
+        FoundRepo(
+            words=f"hf:{m.id}",
+            downloads=m.downloads,
+            likes=m.likes,
+            updated=m.last_modified.date().isoformat() if m.last_modified else None,
+            licence=next(
                 (t.partition(":")[2] for t in m.tags or () if t.startswith("license:")), None
             ),
-            "gated": bool(m.gated),
-        }
+            gated=bool(m.gated),
+        )
         for m in found
     ]
+
+
+def nothing_found(text: str) -> UsageError:
+    return UsageError(
+        f"The Hub has no GGUF model whose name has the words {text!r}.",
+        "Search for fewer words, such as the model's name alone.",
+    )
+
+
+def search(words: Sequence[str], *, as_json: bool = False) -> int:
+    text = " ".join(words)
+    rows = search_hub(text)
     if as_json:
-        output.write_json(rows)
+        output.write_json([asdict(row) for row in rows])
         return 0
     if not rows:
-        raise UsageError(
-            f"The Hub has no GGUF model whose name has the words {text!r}.",
-            "Search for fewer words, such as the model's name alone.",
-        )
+        raise nothing_found(text)
     console = output.console()
     table = output.table_of("repository", "downloads", "likes", "updated", "licence")
     for row in rows:
-        gated = " (gated)" if row["gated"] else ""
+        gated = " (gated)" if row.gated else ""
         table.add_row(
-            f"{row['words']}{gated}",
-            f"{row['downloads'] or 0:,}",
-            f"{row['likes'] or 0:,}",
-            str(row["updated"] or ""),
-            str(row["licence"] or ""),
+            f"{row.words}{gated}",
+            f"{row.downloads or 0:,}",
+            f"{row.likes or 0:,}",
+            row.updated or "",
+            row.licence or "",
         )
     console.print(table)
-    console.print(f"\nWhat one offers: localspec models inspect {rows[0]['words']}")
+    console.print(f"\nWhat one offers: localspec models inspect {rows[0].words}")
     return 0
 
 

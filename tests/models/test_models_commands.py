@@ -16,8 +16,8 @@ from localspec.errors import EngineDied
 from localspec.gguf_header import read_header
 from localspec.hub import client
 from localspec.models import output
-from localspec.models.command import rough_verdict
 from localspec.models.inspection import inspect_file
+from localspec.models.overview import rough_verdict
 from localspec.records import Device
 
 MEMORY = output.memory
