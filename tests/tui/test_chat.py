@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, TextArea
 from tui.played import Player, answer, plain
@@ -141,6 +142,19 @@ async def test_an_answer_comes_with_its_figures_and_is_kept(chat: Any) -> None:
         entries = Store().talks()
         assert [(e.title, e.questions, e.model) for e in entries] == [("Make a list", 1, "demo")]
         assert Store().questions() == ["Make a list"]
+
+
+async def test_enter_sends_all_that_was_typed_before_it_and_keeps_what_comes_after(
+    chat: Any,
+) -> None:
+    """However fast: a terminal hands over a pasted line as one burst of keys."""
+    async with chat(Player(TEXT)) as c:
+        await c.pilot.pause()
+        for key in [*"What is this?", "enter", *"Next"]:
+            c.app.post_message(Key(key, None if key == "enter" else key))
+        await c.settled()
+        assert c.questions == ["What is this?"]
+        assert c.prompt.text == "Next"
 
 
 async def test_drafted_text_is_tinted_until_a_key_switches_it_off(

@@ -499,7 +499,7 @@ class ChatScreen(ModeScreen):
         if not self._idle():
             return
         prompt = self.query_one(Prompt)
-        prompt.clear()
+        prompt.write(prompt.text.removeprefix(message.text))  # what was typed since then stays
         prompt.remember(message.text)
         self._keep_question(message.text)
         kind: Kind = "edit" if self._editing else "ask"

@@ -23,13 +23,12 @@ class Prompt(TextArea):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send", show=False, priority=True),
+        Binding("enter", "send", "Send", show=False),
         Binding(
             "ctrl+j,shift+enter,alt+enter",
             "newline",
             "New line",
             show=False,
-            priority=True,
             tooltip="A new line in the question",
         ),
     ]
@@ -84,6 +83,14 @@ class Prompt(TextArea):
         self.insert("\n")
 
     async def _on_key(self, event: events.Key) -> None:
-        # The bindings above have had their say; TextArea would make newlines of them.
-        if event.key != "enter":
+        # Here, in the order of typing: a priority binding would overtake the letters before it.
+        if event.key == "enter":
+            action = self.action_send
+        elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
+            action = self.action_newline
+        else:
             await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        action()
