@@ -137,6 +137,10 @@ class ScriptedEngine:
         self.model = model_info(**self.facts)
         return self.model
 
+    def devices(self) -> tuple[()]:
+        """A machine without GPUs."""
+        return ()
+
     def open(
         self,
         session: str,
