@@ -25,6 +25,8 @@ DraftLength = int | Literal["auto"]
 """The most tokens drafted a step; "auto": chosen anew for each step."""
 LONGEST_DRAFT = 512
 """The most that a person may ask for."""
+ONE_PROMPT = "prompt"
+"""Name of the workload that ``--prompt`` makes."""
 TreeSize = int | Literal["auto"]
 """Nodes of a draft tree, 0: chains; "auto": chosen anew for each step."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from localspec.bench.comparison import Change, Compared
-from localspec.bench.history import Past
 from localspec.bench.statistics import Comparison, Verdict
 from localspec.bench.table import (
     DRAFTER,
@@ -23,6 +22,9 @@ from localspec.bench.table import (
     speedup,
     verdict,
 )
+
+if TYPE_CHECKING:
+    from localspec.bench.history import Past
 
 Json = dict[str, Any]
 

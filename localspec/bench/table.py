@@ -15,8 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from localspec.bench.workloads import ONE_PROMPT
-from localspec.records import Counts
+from localspec.records import ONE_PROMPT, Counts
 
 Json = dict[str, Any]
 NA = "n/a"

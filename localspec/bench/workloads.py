@@ -17,11 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from localspec import validation
 from localspec.errors import UsageError
+from localspec.records import ONE_PROMPT
 from localspec.resources import asset
 
 BUILT_IN = ("chat8", "code9")
-ONE_PROMPT = "prompt"
-"""Name of the workload that ``--prompt`` makes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class BenchScreen(ModeScreen):
         "draft length",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "Stop", tooltip="End the measurement and keep what is made"),
         Binding("s", "start", "Start", tooltip="Measure what is chosen"),
         Binding("r", "resume", "Go on", tooltip="Go on with the bench that was stopped"),
         Binding("o", "choose", "Options", tooltip="Choose what to measure"),
@@ -113,7 +114,15 @@ class BenchScreen(ModeScreen):
 
     def on_mount(self) -> None:
         self.query_one("#drafters", SelectionList).focus()
+        self._show_remarks()
+        self._find_workloads()
         self.watch(self.app, "setup", self._setup_changed)
+
+    @work(thread=True, group="workloads")
+    def _find_workloads(self) -> None:
+        from localspec.bench.workloads import BUILT_IN
+
+        self.app.call_from_thread(self.query_one(BenchSetup).offer_workloads, BUILT_IN)
 
     def watch_state(self, state: State) -> None:
         self.query_one(BenchSetup).display = state == "setup"
@@ -125,6 +134,8 @@ class BenchScreen(ModeScreen):
             self.query_one(ReportView).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop":
+            return self.engine.busy or self.state == "measuring"
         if action in ("start", "choose") and self.state == "measuring":
             return False
         if action == "choose":

@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
+from localspec.bench.comparison import compare_results
 from localspec.bench.past_table import HISTORY
 from localspec.bench.table import Column
 from localspec.errors import LocalspecError
@@ -183,8 +184,6 @@ class HistoryScreen(ModeScreen):
 
     @work(group="open", exclusive=True)
     async def action_compare(self) -> None:
-        from localspec.bench.comparison import compare_results
-
         first, second = sorted(self._marked, key=lambda p: (p.created, p.id))
         before, after = await self._load(first.id), await self._load(second.id)
         if before and after:
@@ -195,10 +194,13 @@ class HistoryScreen(ModeScreen):
             self.state = "comparison"
 
     async def _load(self, number: int) -> Json | None:
-        from localspec.bench import history
+        def read() -> Json:
+            from localspec.bench import history  # it brings much, which no frame is to wait for
+
+            return history.read(str(number))
 
         try:
-            return await asyncio.to_thread(history.read, str(number))
+            return await asyncio.to_thread(read)
         except LocalspecError as error:
             self.tell(error)
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from textual import on
@@ -70,11 +70,9 @@ class BenchSetup(VerticalScroll):
         yield Static(id="estimate")
         yield Button("Start", variant="primary", id="start")
 
-    def on_mount(self) -> None:
-        from localspec.bench.workloads import BUILT_IN
-
+    def offer_workloads(self, names: Iterable[str]) -> None:
         self.query_one("#workloads", SelectionList).add_options(
-            Selection(name, name, True) for name in BUILT_IN
+            Selection(name, name, True) for name in names
         )
 
     def offer(self, target: Target) -> None:

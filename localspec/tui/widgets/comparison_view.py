@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from localspec.bench.comparison import Compared
 from localspec.bench.past_table import answer, comparison_columns, remarks
-from localspec.tui.widgets.report_view import Figures
+from localspec.tui.widgets.report_view import Figures, Page
 
 
-class ComparisonView(VerticalScroll):
+class ComparisonView(Page):
     DEFAULT_CSS = """
     ComparisonView {
         height: 1fr;

@@ -92,7 +92,19 @@ class Figures(DataTable[Text]):
         return Text(text, style, justify="right" if column.right else "left")
 
 
-class ReportView(VerticalScroll):
+class Page(VerticalScroll):
+    """A page with a table that may be wider than it: the arrows move it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "sideways(-1)", "Table left", show=False),
+        Binding("right", "sideways(1)", "Table right", show=False),
+    ]
+
+    def action_sideways(self, way: int) -> None:
+        self.query_one(Figures).scroll_relative(x=way * SIDEWAYS, animate=False)
+
+
+class ReportView(Page):
     """``show`` a result, whole or while it is measured."""
 
     DEFAULT_CSS = """
@@ -110,10 +122,6 @@ class ReportView(VerticalScroll):
         scrollbar-size-vertical: 1;
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "sideways(-1)", "Table left", show=False),
-        Binding("right", "sideways(1)", "Table right", show=False),
-    ]
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,9 +144,6 @@ class ReportView(VerticalScroll):
             self.show(self._result, live=self._live)
         else:
             self.clear()
-
-    def action_sideways(self, way: int) -> None:
-        self.query_one(Figures).scroll_relative(x=way * SIDEWAYS, animate=False)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < SIDE_BY_SIDE, "-narrow")
