@@ -1,20 +1,39 @@
 """Is the output the baseline's? By token ids, and where not, how bad (DESIGN section 6).
 
 Comparable are greedy runs of every drafter, and runs at a temperature whose drafts are
-deterministic: there the token at each index is drawn with the baseline's own random number.
+deterministic: there the token at each index is drawn with the baseline's own random number. Where
+such runs are the same, every token is the plain path's own choice after the same text, and there is
+nothing more to ask. A run that parts from the baseline's is followed to its end by the
+teacher-forced form: its batches are replayed beside the plain path, which is fed the run's tokens.
+It is a ``MISMATCH``
+
+* if anywhere the replayed row does not choose the run's token: acceptance is wrong, or the run was
+  not what its record says;
+* if at the divergence the plain margin is over twice the largest difference between the two rows;
+* if anywhere the two rows are further apart than roundings explain: at all, where this machine
+  computes rows bit for bit alike in a batch and alone, and elsewhere by over
+  ``WORSE_THAN_ROUNDING`` times the largest distance that other roundings alone make, as measured on
+  the first such run (decoding.replay, where the figures are).
+
+Anything else is a ``near tie``. Runs of sampled drafts at a temperature have no baseline run to
+equal. All of them are followed the same way, and instead of the first two rules their tokens'
+places in the distributions they were drawn from must be uniform (bench.goodness).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, islice
 from typing import Literal
 
+from localspec.bench.goodness import Fit, fit
 from localspec.bench.plan import Candidate, Plan
 from localspec.bench.rows import Row
 from localspec.bench.sessions import Sessions
+from localspec.engine.messages import Replayed
 from localspec.errors import EngineDied, LocalspecError
 from localspec.records import Generation
 
@@ -23,6 +42,12 @@ DivergenceClass = Literal["near tie", "MISMATCH"]
 CELL_BORDER = 256
 """llama.cpp pads the KV cells in use to this; above it the CPU's attention of one row may take
 another path than that of several (ENGINE_NOTES section 2)."""
+ROUNDED = 48
+"""Rows from which the engine measures the size of roundings (decoding.replay)."""
+WORSE_THAN_ROUNDING = 3.0
+"""So many times further apart than roundings take them, two rows belong to different states. Of
+correct runs the largest was 1.2 times (one measurement is a sample too), of stale cells the
+smallest 4.7 (SmolLM2 Q4_1; trees and single cells)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +71,22 @@ class Audit:
     outputs (repetitions that gave the same count once). ``strict_up_to``: the number of
     tokens in the context up to which this machine computes a row bit for bit alike in a batch and
     alone, so that any difference there is an error; None where nothing differs, so that nobody
-    asked."""
+    asked. ``followed``: tokens that the teacher-forced form looked at, ``rounding``: how far
+    roundings take rows apart. ``fit``: do the tokens of sampled drafts fit their distributions?
+    Faults in their states are ``divergences`` too."""
 
     identical: bool | None = None
     compared: int = 0
     divergences: tuple[Divergence, ...] = ()
     strict_up_to: int | None = None
+    followed: int = 0
+    rounding: float | None = None
+    fit: Fit | None = None
 
     @property
     def mismatches(self) -> int:
-        return sum(d.kind == "MISMATCH" for d in self.divergences)
+        misfits = self.fit is not None and not self.fit.fits
+        return sum(d.kind == "MISMATCH" for d in self.divergences) + misfits
 
     @property
     def unclassed(self) -> int:
@@ -76,6 +107,10 @@ def comparable(candidate: Candidate) -> bool:
 
 Pairs = list[tuple[Row, Row]]
 """A candidate's whole runs, each with the baseline's of the same prompt and number."""
+
+
+def _to_follow(run: Generation, plain: Generation, candidate: Candidate) -> bool:
+    return not comparable(candidate) or run.tokens != plain.tokens
 
 
 def audit(
@@ -115,108 +150,147 @@ def _pairs(plan: Plan, rows: Sequence[Row]) -> dict[str, Pairs]:
     for row in rows:
         candidate = row.slot.candidate
         partner = plain.get(_place(row))
-        if not candidate.is_baseline and partner and _whole(row) and comparable(candidate):
+        if not candidate.is_baseline and partner and _whole(row):
             found[candidate.key].append((row, partner))
     return found
 
 
 def _expected(plan: Plan, pairs: Mapping[str, Pairs]) -> dict[str, float]:
-    """Seconds by candidate, for those with divergences: the probe, and a replay of each one."""
+    """Seconds by candidate, for those with runs to follow: the probe, the size of roundings, and
+    two passes over each run."""
     expected = {}
     for candidate in plan.candidates:
-        parted = {
-            (row.slot.prompt, ours.tokens): (row, ours, plain, index)
+        followed = {
+            (row.slot.prompt, ours.tokens): (row, ours, plain)
             for row, partner in pairs[candidate.key]
             if (ours := row.generation) and (plain := partner.generation)
-            if (index := first_difference(ours.tokens, plain.tokens)) is not None
+            if _to_follow(ours, plain, candidate)
         }
-        if not parted:
+        if not followed:
             continue
-        _, _, plain, _ = next(iter(parted.values()))
+        first, run, plain = next(iter(followed.values()))
         sizes, lengths = _probe_sizes(candidate), _probe_lengths(plan, candidate)
         prefills = sum(lengths) * (1 + len(sizes))
         passes = len(lengths) * (len(sizes) + 1 + max(sizes, default=0))
-        for row, _, _, index in parted.values():
+        prefills += 3 * (len(first.slot.prompt.tokens) + len(run.tokens))
+        passes += 3 * ROUNDED
+        for row, ours, _ in followed.values():
             prefills += 2 * len(row.slot.prompt.tokens)
-            passes += 2 * index
+            passes += 2 * len(ours.tokens)
         seconds = prefills / plain.prefill_tps if plain.prefill_tps else 0.0
         expected[candidate.key] = seconds + (passes / plain.decode_tps if plain.decode_tps else 0.0)
     return expected
 
 
 def _audit_one(plan: Plan, candidate: Candidate, pairs: Pairs, sessions: Sessions | None) -> Audit:
-    strict: int | None = None
+    comparing = comparable(candidate)
+    follower = _Follower(plan, candidate, sessions)
     divergences: list[Divergence] = []
-    known: dict[tuple[str, str, tuple[int, ...], tuple[int, ...]], Divergence | None] = {}
+    known: set[tuple[str, str, tuple[int, ...], tuple[int, ...]]] = set()
     for row, partner in pairs:
-        a, b = row.generation, partner.generation
-        assert a is not None and b is not None
+        run, plain = row.generation, partner.generation
+        assert run is not None and plain is not None
         prompt = row.slot.prompt.prompt
-        key = (prompt.workload, prompt.id, a.tokens, b.tokens)
+        key = (prompt.workload, prompt.id, run.tokens, plain.tokens if comparing else ())
         if key in known:
             continue
-        index = first_difference(a.tokens, b.tokens)
-        if index is None:
-            known[key] = None
-            continue
-        if strict is None and sessions is not None:
-            strict = _bit_equal_up_to(plan, candidate, sessions)
-        divergence = _classify(plan, row, a, b, index, strict or 0, sessions)
-        known[key] = divergence
-        divergences.append(divergence)
-    return Audit(not divergences, len(known), tuple(divergences), strict)
+        known.add(key)
+        if _to_follow(run, plain, candidate):
+            index = first_difference(run.tokens, plain.tokens) if comparing else None
+            divergences += follower.follow(row, run, plain, index)
+    return Audit(
+        identical=not divergences if comparing else None,
+        compared=len(known),
+        divergences=tuple(divergences),
+        strict_up_to=follower.strict,
+        followed=follower.tokens,
+        rounding=follower.rounding,
+        fit=fit(follower.places) if follower.places else None,
+    )
 
 
-def _classify(
-    plan: Plan,
-    row: Row,
-    run: Generation,
-    plain: Generation,
-    index: int,
-    strict: int,
-    sessions: Sessions | None,
-) -> Divergence:
-    slot = row.slot
-    prompt = slot.prompt.prompt
+class _Follower:
+    """Asks the engine about one candidate's runs, and judges what it answers."""
 
-    def result(
-        kind: DivergenceClass | None,
-        why: str = "",
-        margin: float | None = None,
-        difference: float | None = None,
-    ) -> Divergence:
-        return Divergence(
-            prompt.workload, prompt.id, slot.run, index, kind, margin, difference, why
+    def __init__(self, plan: Plan, candidate: Candidate, sessions: Sessions | None) -> None:
+        self._plan, self._candidate, self._sessions = plan, candidate, sessions
+        self._sampled = not comparable(candidate)
+        self.strict: int | None = None
+        self.rounding: float | None = None
+        self.tokens = 0
+        self.places: list[float] = []
+
+    def follow(
+        self, row: Row, run: Generation, plain: Generation, index: int | None
+    ) -> list[Divergence]:
+        """What is to be said of a run that parts from the baseline's at ``index``, or of one of a
+        sampled draft (None)."""
+        slot = row.slot
+        result = partial(
+            Divergence, slot.prompt.prompt.workload, slot.prompt.prompt.id, slot.run, index or 0
         )
+        if self._sessions is None:
+            return [result(None, why="the measurement was interrupted")]
+        if index is not None and index >= min(len(run.tokens), len(plain.tokens)):
+            return [result("MISMATCH", why="one output ends where the other goes on")]
+        try:
+            found = self._ask(row, run, index, self._sessions)
+        except EngineDied as error:
+            self._sessions.restart()
+            return [result(None, why=f"the engine died while replaying it ({error.how})")]
+        except LocalspecError as error:
+            return [result(None, why=f"it could not be replayed: {error.message}")]
+        self.tokens += len(found.differences)
+        self.places += found.places
+        if index is None:
+            fault = self._fault(row, found)
+            return (
+                [] if fault is None else [replace(result("MISMATCH", why=fault[1]), token=fault[0])]
+            )
+        result = partial(result, margin=found.margin, max_difference=found.max_difference)
+        if len(slot.prompt.tokens) + index < (self.strict or 0):
+            why = "rows are bit-equal on this machine at this length, so no tie explains it"
+            return [result("MISMATCH", why=why)]
+        if found.verdict != "near tie":
+            return [result("MISMATCH", why="the recorded batches do not explain it")]
+        fault = self._fault(row, found)
+        if fault is None:
+            return [result("near tie")]
+        return [result("MISMATCH", why=f"{fault[1]} at token {fault[0]}")]
 
-    if sessions is None:
-        return result(None, "the measurement was interrupted")
-    if index >= min(len(run.tokens), len(plain.tokens)):
-        return result("MISMATCH", "one output ends where the other goes on")
-    baseline = plan.baseline_of(slot.candidate)
-    try:
+    def _ask(self, row: Row, run: Generation, index: int | None, sessions: Sessions) -> Replayed:
+        plan, slot, candidate = self._plan, row.slot, self._candidate
+        baseline = plan.baseline_of(candidate)
+        if self.strict is None:
+            self.strict = _bit_equal_up_to(plan, candidate, sessions)
         sessions.use(baseline.session, baseline.drafter)
-        sessions.use(slot.candidate.session, slot.candidate.drafter, baseline.session)
-        found = sessions.engine.replay(
-            slot.candidate.session,
-            baseline.session,
+        sessions.use(candidate.session, candidate.drafter, baseline.session)
+        both = candidate.session, baseline.session
+        if self.rounding is None:
+            self.rounding = sessions.engine.rounding(*both, slot.prompt.tokens, run.tokens)
+        return sessions.engine.replay(
+            *both,
             slot.prompt.tokens,
             run,
             index,
-            plan.sampler_of(slot.candidate, slot.seed),
+            plan.sampler_of(candidate, slot.seed),
             plan.ignore_eos,
+            self._sampled,
         )
-    except EngineDied as error:
-        sessions.restart()
-        return result(None, f"the engine died while replaying it ({error.how})")
-    except LocalspecError as error:
-        return result(None, f"it could not be replayed: {error.message}")
-    if len(slot.prompt.tokens) + index < strict:
-        why = "rows are bit-equal on this machine at this length, so no tie explains it"
-        return result("MISMATCH", why, found.margin, found.max_difference)
-    kind: DivergenceClass = "near tie" if found.verdict == "near tie" else "MISMATCH"
-    why = "" if kind == "near tie" else "the recorded batches do not explain it"
-    return result(kind, why, found.margin, found.max_difference)
+
+    def _fault(self, row: Row, found: Replayed) -> tuple[int, str] | None:
+        """The first token at which the run cannot be right, and why."""
+        strict = (self.strict or 0) - len(row.slot.prompt.tokens)
+        allowed = WORSE_THAN_ROUNDING * (self.rounding or 0.0)
+        for i, difference in enumerate(found.differences):
+            if i in found.unlike:
+                return i, "the recorded batches choose another token"
+            if difference > (0 if i < strict else allowed):
+                return i, (
+                    f"the logits are {difference:.2g} apart from the plain ones, where roundings "
+                    f"explain {0 if i < strict else allowed:.2g},"
+                )
+        return None
 
 
 def _bit_equal_up_to(plan: Plan, candidate: Candidate, sessions: Sessions) -> int:

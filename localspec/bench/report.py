@@ -161,6 +161,16 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "identical": audit.identical,
         "compared": audit.compared,
         "strict_up_to": audit.strict_up_to,
+        "followed": audit.followed,
+        "rounding": audit.rounding,
+        "distribution": None
+        if audit.fit is None
+        else {
+            "tokens": audit.fit.tokens,
+            "uniform_p": audit.fit.uniform,
+            "smallest_p": audit.fit.smallest,
+            "fits": audit.fit.fits,
+        },
         "divergences": [
             {
                 "workload": d.workload,

@@ -97,7 +97,12 @@ def output(candidate: Json, signs: Signs) -> str:
     if candidate["verdict"] == "baseline":
         return ""
     found, compared = candidate["divergences"], candidate["compared"]
-    if candidate["identical"] is None:
+    distribution = candidate.get("distribution")
+    if distribution and not distribution["fits"]:
+        return "MISMATCH"
+    if candidate["identical"] is None and not found:
+        if distribution:
+            return f"{signs.yes} distribution"
         return "not comparable" if candidate["runs"] else NA
     if candidate["identical"]:
         return f"{signs.yes} {compared}/{compared}"
@@ -319,9 +324,16 @@ def alarms(result: Json) -> list[str]:
             d = wrong[0]
             more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             lines.append(
-                f"MISMATCH: {name(c)} gives another output than the baseline, first at token "
+                f"MISMATCH: {name(c)} gives another output than it should, first at token "
                 f"{d['token']} of {d['workload']}/{d['prompt']}{more} ({d['why']}). Its speed "
                 "means nothing until this is explained."
+            )
+        distribution = c.get("distribution")
+        if distribution and not distribution["fits"]:
+            lines.append(
+                f"MISMATCH: the {distribution['tokens']} tokens of {name(c)} do not come from the "
+                f"target's distributions ({_fit(distribution)}). Its speed means nothing until "
+                "this is explained."
             )
         if c["status"] in ("crashed", "refused"):
             lines.append(f"{name(c)} {c['status']}: {c['reason']}")
@@ -372,10 +384,19 @@ def notes(result: Json) -> list[str]:
         ties = [d for d in c["divergences"] if d["class"] == "near tie"]
         if ties:
             d = ties[0]
+            followed = c.get("followed")
+            checked = f"; their {followed} tokens were checked one by one" if followed else ""
             lines.append(
                 f"{name(c)}: {len(ties)} of {c['compared']} outputs part from the baseline's at a "
                 f"near tie (first: {d['workload']}/{d['prompt']} at token {d['token']}, margin "
-                f"{number(d['margin'], 3)}): rounding, not an error."
+                f"{number(d['margin'], 3)}): rounding, not an error{checked}."
+            )
+        distribution = c.get("distribution")
+        if distribution and distribution["fits"]:
+            lines.append(
+                f"{name(c)}: drafts are drawn by chance, so outputs are not compared token by "
+                f"token; the {distribution['tokens']} tokens fit the target's distributions "
+                f"({_fit(distribution)})."
             )
         unclassed = [d for d in c["divergences"] if d["class"] is None]
         if unclassed:
@@ -402,6 +423,11 @@ def notes(result: Json) -> list[str]:
         )
     lines += [f"{s['workload']}/{s['prompt']} {s['reason']}." for s in result["skipped"]]
     return lines
+
+
+def _fit(distribution: Json) -> str:
+    uniform, smallest = distribution["uniform_p"], distribution["smallest_p"]
+    return f"p = {uniform:.2g} by Kolmogorov-Smirnov, {smallest:.2g} by the least likely token"
 
 
 def _corrected(candidate: Json) -> bool:

@@ -20,7 +20,7 @@ from localspec.records import SamplerSettings
 Row = NDArray[np.float32]
 
 # purposes of random numbers
-TARGET, ACCEPT, RESIDUAL, DRAFT = range(4)
+TARGET, ACCEPT, RESIDUAL, DRAFT, AUDIT = range(5)
 BLOCK = 64
 
 

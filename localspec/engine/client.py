@@ -215,11 +215,13 @@ class Engine:
         plain_session: str,
         prompt: tuple[int, ...],
         run: Generation,
-        index: int,
+        index: int | None,
         sampler: SamplerSettings,
         ignore_eos: bool = False,
+        sampled: bool = False,
     ) -> Replayed:
-        """Class the divergence of ``run`` (made with ``record``) at generated token ``index``."""
+        """Set ``run`` (made with ``record``) beside the plain path, token by token; ``index`` is
+        the generated token at which it first differs from a plain run."""
         kept = tuple(step.tokens for step in run.steps)
         request = m.Replay(
             next(self._ids),
@@ -233,8 +235,16 @@ class Engine:
             index,
             sampler,
             ignore_eos,
+            sampled,
         )
         return self._ask(m.Replayed, request)
+
+    def rounding(
+        self, session: str, plain_session: str, prompt: tuple[int, ...], tokens: tuple[int, ...]
+    ) -> float:
+        """By how much roundings alone take rows of this text apart (``Replayed.differences``)."""
+        request = m.Rounding(next(self._ids), session, plain_session, prompt, tokens)
+        return self._ask(m.Rounded, request).largest
 
     def stream(
         self,

@@ -23,7 +23,7 @@ import msgspec
 
 from localspec.decoding.loop import Listener, Request, Session
 from localspec.decoding.measure import adaptive_lengths
-from localspec.decoding.replay import probe, replay
+from localspec.decoding.replay import probe, replay, rounding
 from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
 from localspec.engine import messages as m
@@ -296,6 +296,11 @@ class Host:
                     self.session(request.session), self.session(request.plain_session), request
                 )
                 return m.Replayed(request.id, *found)
+            case m.Rounding():
+                session, plain = self.session(request.session), self.session(request.plain_session)
+                return m.Rounded(
+                    request.id, rounding(session, plain, request.prompt, request.tokens)
+                )
             case m.Devices():
                 return m.Found(request.id, device_list())
             case m.Measure():

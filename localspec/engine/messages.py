@@ -119,11 +119,13 @@ class Probe(Message, frozen=True):
 
 
 class Replay(Message, frozen=True):
-    """Class a divergence by replaying the recorded batches (DESIGN section 6; answer: Replayed).
+    """Replay the recorded batches of a run beside the plain path, which is fed the run's tokens
+    (localspec.decoding.replay; answer: Replayed).
 
     ``tokens``, ``drafts`` with ``parents``, and ``kept`` (tokens emitted by each step) are the
     speculative run's; ``index`` is the first generated token at which it differs from the plain
-    run, whose tokens up to there are the same. ``plain_session`` is a session without a drafter.
+    run, whose tokens up to there are the same (None: it does not, or is not compared).
+    ``plain_session`` is a session without a drafter; ``sampled``: drafts were drawn by chance.
     """
 
     session: str
@@ -133,9 +135,19 @@ class Replay(Message, frozen=True):
     drafts: tuple[tuple[int, ...], ...]
     parents: tuple[tuple[int, ...], ...]
     kept: tuple[int, ...]
-    index: int
+    index: int | None
     sampler: SamplerSettings
     ignore_eos: bool = False
+    sampled: bool = False
+
+
+class Rounding(Message, frozen=True):
+    """How far do roundings alone take rows of this text apart, here (answer: Rounded)?"""
+
+    session: str
+    plain_session: str
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
 
 
 class Devices(Message, frozen=True):
@@ -222,21 +234,35 @@ class Probed(Message, frozen=True):
 
 
 class Replayed(Message, frozen=True):
-    """How a divergence looks on replay (localspec.decoding.replay).
+    """How a run looks on replay (localspec.decoding.replay).
 
-    ``reproduced``: the replayed row emits the recorded token. ``margin``: plain logit of the plain
-    token minus that of the emitted one. ``max_difference``: largest |logit difference| between the
-    two paths at that token. near tie = reproduced and margin <= 2 * max_difference.
+    ``reproduced``: the replayed row at the divergence emits the recorded token. ``margin``: plain
+    logit of the plain token minus that of the emitted one. ``max_difference``: largest |logit
+    difference| between the two paths at that token.
+    ``differences``: by generated token, how far the row that decided it lies from the plain one
+    (root mean square over the vocabulary, less the mean). ``unlike``: the tokens that their rows do
+    not emit. ``places``: of tokens of a sampled draft at temperature > 0, where they lie in their
+    distributions (uniform on [0, 1] if they were drawn from them).
     """
 
     reproduced: bool
     margin: float
     max_difference: float
+    differences: tuple[float, ...] = ()
+    unlike: tuple[int, ...] = ()
+    places: tuple[float, ...] = ()
 
     @property
     def verdict(self) -> str:
+        """Of the divergence alone: near tie = reproduced and margin <= 2 * max_difference."""
         near = self.reproduced and self.margin <= 2 * self.max_difference
         return "near tie" if near else "MISMATCH"
+
+
+class Rounded(Message, frozen=True):
+    """``largest``: the largest of what Replayed calls differences that roundings alone make."""
+
+    largest: float
 
 
 class Found(Message, frozen=True):
@@ -265,6 +291,7 @@ Request = (
     | Cancel
     | Probe
     | Replay
+    | Rounding
     | Devices
     | Measure
     | MeasureSession
@@ -281,6 +308,7 @@ Answer = (
     | Finished
     | Probed
     | Replayed
+    | Rounded
     | Found
     | Measured
     | Failed

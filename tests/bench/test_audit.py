@@ -6,11 +6,12 @@ from localspec.errors import EngineDied, EngineFailed
 
 
 class Evidence:
-    """An engine that answers the audit's two questions as told."""
+    """An engine that answers the audit's questions as told."""
 
-    def __init__(self, equal=lambda length: True, replayed=None):
+    def __init__(self, equal=lambda length: True, replayed=None, rounded=0.1):
         self.engine = self
         self.equal, self.replayed = equal, replayed or Replayed(1, True, 0.1, 0.2)
+        self.rounded = rounded
         self.probed, self.asked, self.restarts = [], [], 0
 
     def use(self, session, drafter, *beside): ...
@@ -23,7 +24,10 @@ class Evidence:
         equal = self.equal(len(tokens))
         return Probed(1, dict.fromkeys(sizes, equal), dict.fromkeys(sizes, 0.0))
 
-    def replay(self, session, plain, prompt, run, index, sampler, ignore_eos=False):
+    def rounding(self, session, plain, prompt, tokens):
+        return self.rounded
+
+    def replay(self, session, plain, prompt, run, index, sampler, ignore_eos, sampled):
         self.asked.append((session, plain, index, sampler.seed))
         if isinstance(self.replayed, Exception):
             raise self.replayed
@@ -125,9 +129,11 @@ def test_how_long_it_will_take_is_told_before_and_as_it_goes(made):
     rows = [made.row(who, p, made.generation(tokens)) for who, tokens in texts.items()]
     assert expected_seconds(plan, rows[:2]) == 0
     expected = expected_seconds(plan, rows)
-    # 10 and 74 tokens, each prefilled 4 times, and the prompt twice, at 10 / 0.05 s; on 74 tokens
-    # and on 10 a batch of each size and 4 + 1 single rows, and twice 20 tokens, at 100 tok/s
-    assert expected == pytest.approx(2 * ((84 * 4 + 20) / 200 + (2 * (3 + 1 + 4) + 40) / 100))
+    # 10 and 74 tokens, each prefilled 4 times, the whole text 3 times, and the prompt twice, at
+    # 10 / 0.05 s; on 74 tokens and on 10 a batch of each size and 4 + 1 single rows, 3 times the
+    # rows of the roundings, and twice the run's 40 tokens, at 100 tok/s
+    prefills, passes = 84 * 4 + 3 * 50 + 20, 2 * (3 + 1 + 4) + 3 * 48 + 2 * 40
+    assert expected == pytest.approx(2 * (prefills / 200 + passes / 100))
     told = []
     audit(plan, rows, Evidence(), lambda candidate, seconds: told.append((candidate, seconds)))
     assert [c for c, _ in told] == [one, two]
@@ -144,7 +150,7 @@ def test_an_output_that_ends_early_is_a_mismatch(made, pair):
 def test_deterministic_drafts_are_compared_at_any_temperature_sampled_ones_are_not(made, pair):
     ours = made.generation(TEXT)
     assert pair(TEXT, ours, Evidence(), temperature=0.8).identical is True
-    assert pair(TEXT, ours, Evidence(), temperature=0.8, sampled=True).identical is None
+    assert pair(PARTED, ours, Evidence(), temperature=0.8, sampled=True).identical is None
     assert pair(TEXT, ours, Evidence(), sampled=True).identical is True
 
 
@@ -176,3 +182,82 @@ def test_the_same_divergence_in_a_repetition_is_classed_once(made):
     ]
     found = audit(made.plan([base, drafter], [p], runs=3), rows, evidence)[drafter.key]
     assert len(evidence.asked) == len(found.divergences) == found.compared == 1
+
+
+# ---- the teacher-forced form ------------------------------------------------------------------
+
+
+def replayed(differences, unlike=(), places=()):
+    return Replayed(1, True, 0.1, 0.2, tuple(differences), unlike, places)
+
+
+QUIET = (0.1,) * 40
+STALE = (*QUIET[:30], 0.5, 0.4, *QUIET[32:])
+
+
+def test_rows_further_apart_than_roundings_are_a_mismatch_behind_a_near_tie_too(made, pair):
+    """The divergence, at token 20, is a near tie by itself; the fault comes ten tokens later."""
+    for differences, kind in ((QUIET, "near tie"), (STALE, "MISMATCH")):
+        evidence = Evidence(equal=lambda length: False, replayed=replayed(differences))
+        found = pair(TEXT, made.generation(PARTED), evidence)
+        (d,) = found.divergences
+        assert (d.token, d.kind) == (20, kind)
+        assert (found.followed, found.rounding) == (40, 0.1)
+    assert "0.5 apart from the plain ones, where roundings explain 0.3, at token 30" in d.why
+
+
+def test_what_roundings_explain_is_measured_not_fixed(made, pair):
+    evidence = Evidence(equal=lambda length: False, replayed=replayed(STALE), rounded=0.4)
+    assert pair(TEXT, made.generation(PARTED), evidence).mismatches == 0
+
+
+def test_where_rows_are_bit_equal_no_difference_is_forgiven(made, pair):
+    """Strict up to 256 tokens: the near tie comes behind that, a row differed before."""
+    early, late = (0.0,) * 5 + (0.01,) + (0.0,) * 34, (0.0,) * 20 + (0.01,) + (0.0,) * 19
+    for differences, wrong in ((early, 1), (late, 0)):
+        evidence = Evidence(equal=lambda length: length <= 256, replayed=replayed(differences))
+        found = pair(TEXT, made.generation(PARTED), evidence, prompt_tokens=240)
+        assert found.mismatches == wrong
+
+
+def test_a_token_that_its_own_row_does_not_choose_is_a_mismatch_wherever_it_is(made, pair):
+    evidence = Evidence(equal=lambda length: False, replayed=replayed(QUIET, unlike=(33,)))
+    (d,) = pair(TEXT, made.generation(PARTED), evidence).divergences
+    assert (d.kind, d.why) == ("MISMATCH", "the recorded batches choose another token at token 33")
+
+
+# ---- sampled drafts ---------------------------------------------------------------------------
+
+UNIFORM = tuple((i + 0.5) / 40 for i in range(40))
+
+
+@pytest.fixture
+def drawn(made, pair):
+    def run(evidence):
+        ours = made.generation(PARTED)
+        return pair(TEXT, ours, evidence, temperature=0.8, sampled=True)
+
+    return run
+
+
+def test_runs_of_sampled_drafts_are_followed_and_their_tokens_fit(drawn):
+    found = drawn(Evidence(lambda length: False, replayed(QUIET, places=UNIFORM)))
+    assert (found.identical, found.mismatches, found.followed) == (None, 0, 40)
+    assert found.fit.tokens == 40
+    assert found.fit.fits
+
+
+@pytest.mark.parametrize(
+    "places", [(*UNIFORM[:39], 0.0), (*UNIFORM[:39], 1e-7), tuple(x**3 for x in UNIFORM)]
+)
+def test_tokens_that_do_not_fit_are_a_mismatch(drawn, places):
+    found = drawn(Evidence(lambda length: False, replayed(QUIET, places=places)))
+    assert (found.identical, found.mismatches) == (None, 1)
+
+
+def test_a_wrong_state_behind_a_sampled_draft_is_a_mismatch_at_its_token(drawn):
+    """Its tokens fit: they were drawn from what the wrong state made of them."""
+    found = drawn(Evidence(lambda length: False, replayed(STALE, places=UNIFORM)))
+    (d,) = found.divergences
+    assert (d.kind, d.token, found.fit.fits, found.mismatches) == ("MISMATCH", 30, True, 1)
+    assert found.identical is None
