@@ -88,6 +88,7 @@ def _numbers(
 
 LARGEST_TREE = 1024
 HIGHEST_TEMPERATURE = 100.0
+DEEPEST = 10_000_000
 
 
 def _numbers_or_auto(
@@ -136,6 +137,22 @@ def _tree(value: str) -> str:
     if value != "0" and len(_tree_sizes([value])) != 1:
         raise typer.BadParameter(f"{value!r} is no single number.")
     return value
+
+
+def _depths(values: list[str] | None) -> tuple[int, ...]:
+    """ "4k" is 4096."""
+    found: dict[int, None] = {}
+    for word in _words(values):
+        digits, thousand = word.lower().removesuffix("k"), word.lower().endswith("k")
+        if not digits.isdecimal() or int(digits) > DEEPEST:
+            raise typer.BadParameter(f"{word!r} is no number of tokens such as 4096 or 4k.")
+        found[int(digits) * (1024 if thousand else 1)] = None
+    return tuple(found)
+
+
+def _depths_given(values: list[str] | None) -> list[str] | None:
+    _depths(values)
+    return values
 
 
 def _temperatures(values: list[str] | None) -> list[str] | None:
@@ -536,11 +553,22 @@ def bench(
             "--workload",
             "-w",
             metavar="NAME,...",
-            help="Comma list of workloads (chat8, code9) or files.",
+            help="Comma list: chat8, code9 (both are the default), rewrite, summarise, json, "
+            "reasoning, multilingual, long-context; or prompts of your own: a .txt (one a line), "
+            ".jsonl or .json (prompts, OpenAI messages, a saved conversation), .md, a folder.",
         ),
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help='Measure this prompt instead; "-" reads stdin.')
+    ] = None,
+    depth: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--depth",
+            metavar="TOKENS,...",
+            callback=_depths_given,
+            help="Comma list, such as 0,4k,16k: measure each prompt behind so much text too.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="About one minute.")] = False,
     n_max: Annotated[
@@ -624,6 +652,7 @@ def bench(
             drafters=_words(drafter),
             workloads=_words(workload),
             prompt=_text_of(prompt),
+            depths=_depths(depth),
             quick=quick,
             n_max=_draft_lengths(n_max),
             p_min=p_min,
@@ -794,6 +823,51 @@ def compare(
     from localspec.bench.history_command import compare
 
     raise typer.Exit(compare(before, after, _share(fail_on_regression), as_json=as_json))
+
+
+@app.command()
+@uses_engine
+def export(
+    engine: EngineOptions,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Target, as for bench and chat.")
+    ] = "",
+    drafter: Drafter = "auto",
+    n_max: NMax = None,
+    p_min: PMin = None,
+    tree: Tree = "0",
+    temperature: Temperature = None,
+    bench: Annotated[
+        str | None,
+        typer.Option(metavar="BENCH", help=f"The winner of a past benchmark instead: {_PAST}"),
+    ] = None,
+    how: Annotated[
+        Literal["command", "preset", "json"],
+        typer.Option(
+            "--format",
+            help="A command line, an INI for llama-server --models-preset, or JSON.",
+        ),
+    ] = "command",
+) -> int:
+    """The same setup for llama-server."""
+    from localspec.models.export import export, make_setup, of_bench
+
+    engine = _with_temperature(engine, temperature)
+    if bench is not None:
+        if model:
+            raise UsageError("--model and --bench exclude each other.", "Give one of the two.")
+        return export(of_bench(bench, engine), how)
+    if not model:
+        raise UsageError("Missing option '--model' / '-m'.", "See `localspec export --help`.")
+    setup = make_setup(
+        model,
+        drafter,
+        engine,
+        n_max=_draft_length(n_max),
+        p_min=p_min,
+        tree=_tree_size(tree),
+    )
+    return export(setup, how)
 
 
 AnyModel = Annotated[

@@ -443,6 +443,7 @@ class EngineOptions:
 class BenchOptions:
     """What ``localspec bench`` was asked for. ``prompt`` "-" is stdin, read by the command line.
 
+    ``depths``: each prompt is measured behind enough text to be so many tokens long; 0: as it is.
     ``runs`` None: one run a prompt, more where there are too few prompts for an interval.
     ``resume``: the file of an interrupted bench, whose options are taken where none are given here.
     ``fail_below``: the speedup that an interval must reach; ``fail_on_regression``: by which share
@@ -453,6 +454,7 @@ class BenchOptions:
     drafters: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     prompt: str | None = None
+    depths: tuple[int, ...] = ()
     quick: bool = False
     n_max: tuple[DraftLength, ...] = ()
     p_min: float | None = None

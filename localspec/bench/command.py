@@ -25,7 +25,7 @@ from localspec.bench.prepare import fit_together, fitting_of, make_plan, tempera
 from localspec.bench.progress import Quiet, display
 from localspec.bench.runner import Comparing, Measurement, Runner
 from localspec.bench.sessions import Sessions
-from localspec.bench.workloads import Workload, load
+from localspec.bench.workloads import Workload, at_depths, load
 from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
 from localspec.engine.client import Engine, connect
 from localspec.errors import LocalspecError, UsageError
@@ -49,7 +49,7 @@ class Selection:
 def select(options: BenchOptions) -> Selection:
     """Look up what the options name. Raises ``LocalspecError`` for what cannot be measured."""
     _check(options)
-    workloads = load(options.workloads, options.prompt)
+    workloads = at_depths(load(options.workloads, options.prompt), options.depths)
     target = resolve_target(options.model)
     asked = options.drafters or ("all",)
     candidates = make_candidates(
@@ -138,7 +138,7 @@ def measure(
     to end the measurement, as Ctrl-C does."""
     options, target, candidates = selection.options, selection.target, selection.candidates
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
-    fitting = fitting_of(options, target, candidates)
+    fitting = fitting_of(options, target, candidates, selection.workloads)
     start = partial(shared or connect, target.path, options.engine.load, log_file, fitting.choose)
     for remark in selection.remarks:
         show.say(remark)

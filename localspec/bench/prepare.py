@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from localspec import machine
+from localspec.bench.depth import filled
 from localspec.bench.plan import (
     QUICK_TOKENS,
     TOKENS,
@@ -16,9 +17,9 @@ from localspec.bench.plan import (
     context_size,
     fit_prompts,
 )
-from localspec.bench.workloads import Workload
+from localspec.bench.workloads import Prompt, Workload
 from localspec.catalog import Target
-from localspec.chat.template import ChatTemplate
+from localspec.chat.template import ChatTemplate, Rendered
 from localspec.engine.client import Engine
 from localspec.engine.fitting import Fitting, sessions_fit
 from localspec.errors import ContextTooSmall
@@ -55,13 +56,21 @@ def make_plan(
     max_tokens = options.max_tokens or (QUICK_TOKENS if options.quick else TOKENS)
     lengths = [len(p.tokens) for p in prompts]
     n_ctx = options.engine.ctx or context_size(lengths, max_tokens, n_max)
+    trained = engine.model.n_ctx_train
+    too_far = not options.engine.ctx and 0 < trained < n_ctx
+    if too_far:
+        n_ctx = trained
     fits, skipped = fit_prompts(prompts, n_ctx, n_max)
     if not fits:
         raise ContextTooSmall(
             f"No prompt fits the context of {n_ctx} tokens: the shortest has {min(lengths)}, and a "
             f"draft of {n_max} must fit after it.",
-            "Raise --ctx, or leave it out: it is then chosen to fit.",
+            f"{target.name} was trained on no more: give shorter prompts, or --ctx to try it."
+            if too_far
+            else "Raise --ctx, or leave it out: it is then chosen to fit.",
         )
+    if too_far and skipped:
+        say(f"{target.name} was trained on contexts of {trained:,} tokens: longer prompts are out.")
     for s in skipped:
         say(f"{s.prompt.workload}/{s.prompt.id} {s.reason}")
     sampler = _sampler(options)
@@ -91,12 +100,21 @@ def _prepare(
     thinking = options.engine.thinking
     prepared = []
     notices: dict[str, None] = {}
+
+    def rendered_of(prompt: Prompt) -> Rendered:
+        return template.render(
+            prompt.with_system(system),
+            thinking=target.thinking if thinking is None else thinking,
+        )
+
+    def tokens_of(prompt: Prompt) -> tuple[int, ...]:
+        return engine.tokenize(*rendered_of(prompt).segments)
+
     for workload in workloads:
         for prompt in workload.prompts:
-            rendered = template.render(
-                prompt.with_system(system),
-                thinking=target.thinking if thinking is None else thinking,
-            )
+            if prompt.depth:
+                prompt = filled(prompt, tokens_of)
+            rendered = rendered_of(prompt)
             notices |= dict.fromkeys(rendered.notices)
             tokens = engine.tokenize(*rendered.segments)
             prepared.append(Prepared(prompt, tokens, rendered.stop))
@@ -125,12 +143,20 @@ def _context(options: BenchOptions, n_ctx: int) -> ContextSettings:
     )
 
 
-def fitting_of(options: BenchOptions, target: Target, candidates: Sequence[Candidate]) -> Fitting:
+def fitting_of(
+    options: BenchOptions,
+    target: Target,
+    candidates: Sequence[Candidate],
+    workloads: Sequence[Workload] = (),
+) -> Fitting:
     """How the target is loaded so that it fits with any of the candidates."""
+    deepest = max((p.depth for w in workloads for p in w.prompts), default=0)
+    answer = options.max_tokens or TOKENS
+    likely = max(TYPICAL_CONTEXT, context_size([deepest], answer, 0) if deepest else 0)
     return Fitting(
         target.path,
         options.engine.load,
-        _context(options, options.engine.ctx or TYPICAL_CONTEXT),
+        _context(options, options.engine.ctx or likely),
         [c.drafter for c in candidates],
         given=options.engine.ctx is not None,
         refuse=options.engine.fit_check,

@@ -43,6 +43,7 @@ NAMES = {
     "workloads": "workload",
     "trees": "tree",
     "temperatures": "temperature",
+    "depths": "depth",
     "sampled": "draft-sampling",
 }
 """Options that the records name otherwise than the command line."""

@@ -1,35 +1,44 @@
-"""Workloads: named sets of prompts, those that come with localspec and the user's own files.
-
-A user's file is ``.txt`` (one prompt a line, blank lines ignored) or ``.jsonl`` (one JSON object a
-line: ``{"id": "...", "prompt": "..."}`` or ``{"id": "...", "messages": [{"role": "user",
-"content": "..."}]}``; ``id`` may be left out). A prompt of several lines belongs into a ``.jsonl``.
-"""
+"""Workloads: named sets of prompts, those that come with localspec and the user's own files
+(``prompt_files``), and what puts them deep into a context."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from localspec import validation
+from localspec.bench import prompt_files
 from localspec.errors import UsageError
 from localspec.records import ONE_PROMPT
 from localspec.resources import asset
 
-BUILT_IN = ("chat8", "code9")
+BUILT_IN = {
+    "chat8": "everyday questions",
+    "code9": "programming tasks",
+    "rewrite": "edit this file: most of the answer stands in the prompt",
+    "summarise": "long texts, short answers",
+    "json": "structured output",
+    "reasoning": "problems to be thought through",
+    "multilingual": "ten questions, nine languages",
+    "long-context": "questions about 4k and 16k tokens of text",
+}
+"""Those that come with localspec, and what they hold."""
+DEFAULT = ("chat8", "code9")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation to be answered; ``messages`` are (role, content) pairs, a user's last."""
+    """A conversation to be answered; ``messages`` are (role, content) pairs, a user's last.
+
+    ``depth``: so many tokens long is the whole prompt to be, by a text put before what the user
+    says last (``bench.depth``); 0: as it is.
+    """
 
     id: str
     workload: str
-    messages: tuple[tuple[str, str], ...]
+    messages: prompt_files.Messages
+    depth: int = 0
 
     def with_system(self, system: str | None) -> list[dict[str, str]]:
         """The messages as a chat template wants them, ``system`` first unless they have one."""
@@ -45,36 +54,8 @@ class Workload:
     prompts: tuple[Prompt, ...]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    role: Literal["system", "user", "assistant"]
-    content: str = Field(min_length=1)
-
-
-class _Line(BaseModel):
-    """One line of a ``.jsonl`` workload. Further keys (a category, a source) are ignored."""
-
-    id: str | None = None
-    prompt: str | None = Field(default=None, min_length=1)
-    messages: list[_Message] | None = None
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> _Line:
-        if (self.prompt is None) == (self.messages is None):
-            raise ValueError('needs either "prompt" or "messages"')
-        if self.messages is not None and (not self.messages or self.messages[-1].role != "user"):
-            raise ValueError('the last of "messages" must have the role "user"')
-        return self
-
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        if self.prompt is not None:
-            return (("user", self.prompt),)
-        return tuple((m.role, m.content) for m in self.messages or ())
-
-
 def load(names: Sequence[str], prompt: str | None = None) -> tuple[Workload, ...]:
-    """The workloads called ``names`` (default: all built-in ones), or the one prompt given.
+    """The workloads called ``names`` (default: ``DEFAULT``), or the one prompt given.
 
     Raises ``UsageError`` for an unknown name, an unreadable or empty file and a line it cannot
     use (with file and line).
@@ -87,76 +68,55 @@ def load(names: Sequence[str], prompt: str | None = None) -> tuple[Workload, ...
         one = Prompt(ONE_PROMPT, ONE_PROMPT, (("user", prompt),))
         return (Workload(ONE_PROMPT, (one,)),)
     loaded: dict[str, Workload] = {}
-    for name in dict.fromkeys(names or BUILT_IN):
+    for name in dict.fromkeys(names or DEFAULT):
         workload = _load_one(name, taken=(*BUILT_IN, *loaded))
         loaded[workload.name] = workload
     return tuple(loaded.values())
+
+
+def at_depths(workloads: Sequence[Workload], depths: Sequence[int]) -> tuple[Workload, ...]:
+    """Every workload at each of these depths, in tokens (0: as it is), called "chat8@4k"."""
+    if not depths:
+        return tuple(workloads)
+    return tuple(_at_depth(w, depth) for depth in dict.fromkeys(depths) for w in workloads)
+
+
+def _at_depth(workload: Workload, depth: int) -> Workload:
+    if not depth:
+        return workload
+    name = f"{workload.name}@{depth_label(depth)}"
+    prompts = (replace(p, workload=name, depth=depth) for p in workload.prompts)
+    return Workload(name, tuple(prompts))
+
+
+def depth_label(depth: int) -> str:
+    """ "4k" of 4096, "1000" of 1000."""
+    return f"{depth // 1024}k" if depth and depth % 1024 == 0 else str(depth)
 
 
 def _load_one(name: str, taken: Sequence[str]) -> Workload:
     if name in BUILT_IN:
         return _read(asset(f"workloads/{name}.jsonl"), name)
     path = Path(name).expanduser()
-    if path.suffix.lower() in (".txt", ".jsonl") or path.exists():
-        return _read(path, path.stem if path.stem not in taken else str(path))
+    if path.suffix.lower() in prompt_files.ENDINGS or path.exists():
+        own = path.resolve().name if path.is_dir() else path.stem
+        return _read(path, own if own not in taken else str(path))
+    if name.lower().replace("_", "-") in ("speed-bench", "speedbench"):
+        raise UsageError(
+            "SPEED-Bench does not come with localspec: its licence is its own, and the "
+            "published files hold placeholders for prompts of other sources.",
+            "Fetch them with the script that NVIDIA publishes for it, and give the .jsonl that it "
+            "writes: --workload FILE.jsonl.",
+        )
     near = difflib.get_close_matches(name, BUILT_IN, 1, 0.5)
     meant = f"Did you mean {near[0]}? " if near else ""
     raise UsageError(
         f"There is no workload {name!r}.",
-        f"{meant}Known are {' and '.join(BUILT_IN)}; a file of your own ends in .txt or .jsonl.",
+        f"{meant}Known are {', '.join(BUILT_IN)}; one of your own is a folder, or a file that ends "
+        f"in {', '.join(prompt_files.ENDINGS)}.",
     )
 
 
 def _read(path: Path, name: str) -> Workload:
-    if path.is_dir():
-        raise UsageError(f"The workload {path} is a folder.", "Give a .txt or .jsonl file.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(
-            f"The workload file {path} does not exist.",
-            f"Check the path, or use {' or '.join(BUILT_IN)}.",
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"The workload file {path} cannot be read ({error.strerror}).",
-            "Check that it may be read.",
-        ) from None
-    except UnicodeDecodeError:
-        raise UsageError(
-            f"The workload file {path} is not UTF-8 text.", "Save it as UTF-8 .txt or .jsonl."
-        ) from None
-    lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if path.suffix.lower() == ".jsonl":
-        prompts = [_parse(line, path, i, name) for i, line in lines]
-    elif path.suffix.lower() == ".txt":
-        prompts = [Prompt(f"line-{i}", name, (("user", line),)) for i, line in lines]
-    else:
-        raise UsageError(
-            f"The workload file {path} is neither .txt nor .jsonl.",
-            "Name it .txt (one prompt a line) or .jsonl (one JSON object a line).",
-        )
-    if not prompts:
-        raise UsageError(
-            f"The workload file {path} holds no prompts.",
-            "Put one prompt a line into it, or use " + " or ".join(BUILT_IN) + ".",
-        )
-    seen: set[str] = set()
-    for prompt in prompts:
-        if prompt.id in seen:
-            raise UsageError(
-                f"The workload file {path} has the id {prompt.id!r} twice.", "Make ids differ."
-            )
-        seen.add(prompt.id)
-    return Workload(name, tuple(prompts))
-
-
-def _parse(line: str, path: Path, number: int, workload: str) -> Prompt:
-    try:
-        row = _Line.model_validate_json(line)
-    except ValidationError as error:
-        raise UsageError(
-            f"{path}, line {number}: {validation.sentence(error.errors()[0])}.",
-            'A line is {"id": "...", "prompt": "..."} or {"id": "...", "messages": [...]}.',
-        ) from None
-    return Prompt(row.id or f"line-{number}", workload, row.pairs())
+    found = prompt_files.read(path)
+    return Workload(name, tuple(Prompt(p.id, name, p.messages, p.depth) for p in found))

@@ -94,6 +94,22 @@ def test_results_are_kept_and_gates_fail_a_script(options, tmp_path, monkeypatch
     assert [p.id for p in history.past()] == [2, 1]
 
 
+def test_prompts_are_measured_at_each_depth_as_far_as_the_model_was_trained(options, capsys):
+    """The tiny model knows 1,024 positions."""
+    assert bench(replace(options, depths=(0, 400, 2000))) == 0
+    result = read(options)
+    assert [w["name"] for w in result["workloads"]] == ["mine", "mine@400"]
+    lengths = {p["tokens"] for p in result["prompts"] if p["workload"] == "mine@400"}
+    assert all(390 < n <= 400 for n in lengths)
+    assert result["settings"]["n_ctx"] == 1024
+    assert len(result["skipped"]) == 3
+    assert {s["workload"] for s in result["skipped"]} == {"mine@2000"}
+    assert set(result["candidates"][1]["by_workload"]) == {"mine", "mine@400"}
+    out, err = capsys.readouterr()
+    assert "was trained on contexts of 1,024 tokens: longer prompts are out." in err
+    assert "mine@400:" in out
+
+
 def test_quiet_prints_nothing_but_the_table(options, capsys):
     assert bench(replace(options, quiet=True)) == 0
     out, err = capsys.readouterr()

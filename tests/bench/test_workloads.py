@@ -2,8 +2,11 @@ import json
 
 import pytest
 
-from localspec.bench.workloads import load
+from localspec.bench.depth import filled
+from localspec.bench.workloads import BUILT_IN, Prompt, at_depths, load
+from localspec.chat.export import to_json
 from localspec.errors import UsageError
+from localspec.store import Talk, Turn
 
 
 def test_the_built_in_workloads_hold_8_and_9_different_prompts():
@@ -72,6 +75,130 @@ def test_a_system_message_goes_first_but_never_replaces_the_prompts_own(tmp_path
     assert workload.prompts[0].with_system("Be brief.") == own
 
 
+def test_every_built_in_workload_has_enough_prompts_for_an_interval():
+    workloads = load(tuple(BUILT_IN))
+    assert [w.name for w in workloads] == list(BUILT_IN)
+    ids = [p.id for w in workloads for p in w.prompts]
+    assert len(set(ids)) == len(ids)
+    for workload in workloads:
+        assert len(workload.prompts) >= 6, workload.name
+        assert all(p.messages[-1][0] == "user" for p in workload.prompts)
+    depths = [p.depth for w in workloads for p in w.prompts if w.name == "long-context"]
+    assert depths == [4096] * 3 + [16384] * 3
+
+
+def read_one(tmp_path, name, content):
+    file = tmp_path / name
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    (workload,) = load((str(file),))
+    return [(p.id, p.messages) for p in workload.prompts]
+
+
+def test_openais_messages_are_read_as_they_are_recorded(tmp_path):
+    """Parts of text, the newer name of the system role, a batch's request, and an answer at the
+    end, which is what is generated anew."""
+    question = {"role": "user", "content": [{"type": "text", "text": "a"}], "name": "x"}
+    answer = {"role": "assistant", "content": "b", "refusal": None}
+    lines = [
+        {"messages": [{"role": "developer", "content": "Be brief."}, question, answer]},
+        {"custom_id": "req-1", "method": "POST", "body": {"model": "m", "messages": [question]}},
+        {"turns": ["one", "two"], "category": "writing"},
+    ]
+    found = read_one(tmp_path, "api.jsonl", "\n".join(map(json.dumps, lines)))
+    assert found == [
+        ("line-1", (("system", "Be brief."), ("user", "a"))),
+        ("req-1", (("user", "a"),)),
+        ("line-3", (("user", "one"),)),
+    ]
+
+
+def test_of_a_saved_conversation_every_question_is_asked_with_what_came_before_it(tmp_path):
+    turns = ("one", "1", "two", "2")
+    roles = ("user", "assistant") * 2
+    talk = Talk("T", "demo", tuple(map(Turn, roles, turns)), "Be kind.")
+    found = read_one(tmp_path, "talk.json", to_json(talk))
+    kind = ("system", "Be kind.")
+    assert found == [
+        ("turn-1", (kind, ("user", "one"))),
+        ("turn-2", (kind, ("user", "one"), ("assistant", "1"), ("user", "two"))),
+    ]
+
+
+def test_a_json_file_is_a_list_of_prompts_or_one_conversation(tmp_path):
+    message = {"role": "user", "content": "a"}
+    for content, expected in (
+        (["a", {"prompt": "b", "id": "x"}], [("line-1", "a"), ("x", "b")]),
+        ([message], [("turn-1", "a")]),
+        ({"prompt": "a"}, [("line-1", "a")]),
+    ):
+        found = read_one(tmp_path, "own.json", content)
+        assert [(name, messages[-1][1]) for name, messages in found] == expected
+
+
+def test_in_a_folder_each_text_is_one_prompt(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "b.txt").write_text("one\ntwo\n")
+    (folder / "a.md").write_text("# Three")
+    (folder / "c.jsonl").write_text('{"id": "x", "prompt": "four"}')
+    (folder / "d.png").write_bytes(b"\x89PNG")
+    (workload,) = load((str(folder),))
+    assert workload.name == "mine"
+    assert [(p.id, p.messages[-1][1]) for p in workload.prompts] == [
+        ("a.md", "# Three"),
+        ("b.txt", "one\ntwo"),
+        ("c/x", "four"),
+    ]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no prompts"):
+        load((str(tmp_path / "empty"),))
+
+
+def test_placeholders_of_speed_bench_are_not_measured_as_prompts(tmp_path):
+    text = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+    with pytest.raises(UsageError, match="line 1: this is SPEED-Bench's placeholder"):
+        read_one(tmp_path, "speed.jsonl", json.dumps({"turns": [text]}))
+
+
+# ---- depth ------------------------------------------------------------------------------------
+
+
+def test_each_depth_is_a_workload_of_its_own():
+    found = at_depths(load(("chat8",)), (0, 4096, 1000))
+    assert [w.name for w in found] == ["chat8", "chat8@4k", "chat8@1000"]
+    assert [{p.depth for p in w.prompts} for w in found] == [{0}, {4096}, {1000}]
+    assert found[1].prompts[0].workload == "chat8@4k"
+
+
+@pytest.mark.parametrize("a_token", [1, 3.7, 5.2])
+def test_a_prompt_is_filled_up_to_its_depth_and_never_beyond(a_token):
+    def tokenize(prompt):
+        return range(20 + round(sum(len(c) for _, c in prompt.messages) / a_token))
+
+    asked = Prompt("p", "w", (("system", "s"), ("user", "Why?")), 4096)
+    found = filled(asked, tokenize)
+    assert 0.98 * 4096 <= len(tokenize(found)) <= 4096
+    assert found.messages[0] == ("system", "s")
+    assert found.messages[-1][1].endswith("\n\n---\n\nWhy?")
+    assert found.messages[-1][1].startswith("Query 1. Do not Bodies act upon Light")
+
+
+def test_a_depth_that_cannot_be_had_is_refused():
+    def tokenize(prompt):
+        return range(sum(len(c) for _, c in prompt.messages) // 4)
+
+    def asked(depth):
+        return Prompt("p", "w", (("user", "Why? " * 100),), depth)
+
+    with pytest.raises(UsageError, match="of 1000k tokens cannot be had: the text"):
+        filled(asked(1024000), tokenize)
+    with pytest.raises(UsageError, match="of 100 tokens cannot be had: p alone has 125"):
+        filled(asked(100), tokenize)
+
+
+# ---- what is refused --------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -83,7 +210,7 @@ def test_a_system_message_goes_first_but_never_replaces_the_prompts_own(tmp_path
         ("x.jsonl", '{"messages": [{"role": "assistant", "content": "a"}]}', '"user"'),
         ("x.jsonl", '{"messages": [{"role": "tool", "content": "a"}]}', "messages.0.role"),
         ("x.jsonl", '{"id": "a", "prompt": "1"}\n{"id": "a", "prompt": "2"}', "twice"),
-        ("x.csv", "a,b", "neither .txt nor .jsonl"),
+        ("x.csv", "a,b", "none of .txt"),
         ("x.txt", b"\xff\xfe\x00", "not UTF-8"),
     ],
 )
@@ -102,7 +229,7 @@ def test_a_file_that_cannot_be_used_gets_a_sentence_and_a_next_step(tmp_path, na
     [
         (("chat9",), None, "Did you mean chat8?"),
         (("/nowhere/x.txt",), None, "does not exist"),
-        (("/",), None, "is a folder"),
+        (("speed-bench",), None, "does not come with localspec"),
         (("chat8",), "hello", "exclude each other"),
         ((), " \n", "empty"),
     ],

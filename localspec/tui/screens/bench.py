@@ -120,9 +120,9 @@ class BenchScreen(ModeScreen):
 
     @work(thread=True, group="workloads")
     def _find_workloads(self) -> None:
-        from localspec.bench.workloads import BUILT_IN
+        from localspec.bench.workloads import DEFAULT
 
-        self.app.call_from_thread(self.query_one(BenchSetup).offer_workloads, BUILT_IN)
+        self.app.call_from_thread(self.query_one(BenchSetup).offer_workloads, DEFAULT)
 
     def watch_state(self, state: State) -> None:
         self.query_one(BenchSetup).display = state == "setup"

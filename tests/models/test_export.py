@@ -1,0 +1,136 @@
+"""``localspec export``: a setup in llama-server's words, each of which the pinned version knows."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import made_runs
+import pytest
+
+from localspec.bench import history
+from localspec.errors import UsageError
+from localspec.models.export import (
+    SAMPLER_FLAGS,
+    SPEC_TYPES,
+    command_line,
+    export,
+    flags,
+    make_setup,
+    of_bench,
+    preset,
+)
+from localspec.records import EngineOptions, LoadSettings
+
+KNOWN = json.loads((Path(__file__).parent / "llama_server_flags.json").read_text())["options"]
+EVERYTHING = EngineOptions(
+    ctx=2048,
+    threads=3,
+    load=LoadSettings(
+        gpu_layers=7, draft_gpu_layers=2, n_cpu_moe=1, device="CUDA0", split="row", mmap=False
+    ),
+    kv_type="q8_0",
+    draft_kv_type="f32",
+    flash_attn="on",
+    sampler=dict.fromkeys(SAMPLER_FLAGS, 1.0),
+    thinking=False,
+)
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram+eagle3", *SPEC_TYPES])
+def test_every_option_is_one_that_llama_server_has(drafter):
+    model = "demo-mtp" if drafter == "mtp" else "demo"
+    found, _ = flags(make_setup(model, drafter, EVERYTHING))
+    assert {flag for flag, _ in found} <= set(KNOWN)
+    spec = dict(found).get("--spec-type")
+    assert (spec is None) == (drafter == "none")
+    if drafter == "ngram+eagle3":
+        assert spec == "ngram-simple,draft-eagle3"
+        assert dict(found)["--spec-draft-model"].endswith("smollm2-135m-eagle3-q4_0.gguf")
+
+
+def test_the_flags_are_what_was_asked_for():
+    found = dict(flags(make_setup("demo", "draft-model", EVERYTHING, n_max=5, p_min=0.6))[0])
+    assert found["--ctx-size"] == "2048"
+    assert found["--threads"] == "3"
+    assert found["--n-gpu-layers"] == "7"
+    assert found["--spec-draft-ngl"] == "2"
+    assert found["--cache-type-k"] == found["--cache-type-v"] == "q8_0"
+    assert found["--spec-draft-type-k"] == "f32"
+    assert found["--load-mode"] == "none"
+    assert (found["--spec-draft-n-max"], found["--spec-draft-p-min"]) == ("5", "0.6")
+    assert found["--reasoning"] == "off"
+    assert found["--temp"] == found["--seed"] == "1"
+
+
+def test_what_is_left_to_llama_server_is_not_written():
+    found = dict(flags(make_setup("demo", "none", EngineOptions()))[0])
+    assert not {"--n-gpu-layers", "--device", "--load-mode", "--reasoning", "--seed"} & set(found)
+    assert found["--temp"] == "0.2", "what the makers recommend, as chat does"
+
+
+def test_what_llama_server_cannot_do_is_said():
+    def notes(drafter, **more):
+        return " ".join(flags(make_setup("demo", drafter, EngineOptions(), **more))[1])
+
+    assert "no adaptive draft length: it drafts up to 4" in notes("draft-model", n_max="auto")
+    assert "no draft trees" in notes("eagle3", tree=8)
+    assert "ngram-simple matches 2 tokens" in notes("ngram")
+    assert notes("draft-model") == ""
+
+
+def test_a_shell_reads_the_command_line_back():
+    found = (("--model", "/a b/it's.gguf"), ("--temp", "0"))
+    script = command_line(found).replace("llama-server", "printf '%s\\n'", 1)
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["--model", "/a b/it's.gguf", "--temp", "0"]
+
+
+def test_a_preset_has_a_section_a_model(capsys):
+    assert export(make_setup("demo", "draft-model", EVERYTHING), "preset") == 0
+    parser = configparser.ConfigParser()
+    parser.read_string(capsys.readouterr().out)
+    assert parser.sections() == ["demo"]
+    assert parser["demo"]["spec-type"] == "draft-simple"
+    assert {f"--{key}" for key in parser["demo"]} <= set(KNOWN)
+    with pytest.raises(UsageError, match="begin a comment"):
+        preset("x", (("--model", "/a;b.gguf"),))
+
+
+def test_json_has_the_setup_and_the_command(capsys):
+    assert export(make_setup("demo", "ngram", EngineOptions()), "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["drafter"]["method"] == "ngram"
+    assert found["llama_server"][:1] == ["--model"]
+    assert found["notes"]
+
+
+def test_several_drafters_are_one_too_many():
+    with pytest.raises(UsageError, match="a server runs one"):
+        make_setup("demo", "all", EngineOptions())
+
+
+@pytest.mark.parametrize(("tps", "spec"), [(130, "draft-simple"), (70, None)])
+def test_the_winner_of_a_past_benchmark_or_nothing(
+    tps, spec, tmp_path, monkeypatch, demo_model, demo_draft
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    drafter = replace(made_runs.candidate("small", 3).drafter, path=str(demo_draft), p_min=0.25)
+    people = [made_runs.candidate(), replace(made_runs.candidate("small", 3), drafter=drafter)]
+    prompts = [made_runs.prompt(f"p{i}") for i in range(6)]
+    rows = [
+        made_runs.row(who, p, made_runs.generation(tps=speed * (1 + i / 500)))
+        for i, p in enumerate(prompts)
+        for who, speed in zip(people, (100, tps), strict=True)
+    ]
+    result = made_runs.result(rows, people, prompts)
+    result["target"]["file"] = str(demo_model)
+    history.keep(result)
+    found, notes = flags(of_bench("last", EngineOptions()))
+    assert dict(found).get("--spec-type") == spec
+    assert dict(found).get("--spec-draft-n-max") == ("3" if spec else None)
+    assert dict(found).get("--spec-draft-p-min") == ("0.25" if spec else None)
+    assert ("No drafter was shown to be faster" in " ".join(notes)) == (spec is None)
