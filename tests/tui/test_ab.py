@@ -1,0 +1,424 @@
+"""The A/B screen: once with a real engine, and with made-up runs for what must be shown exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Select, Static
+
+from localspec.bench import ab
+from localspec.bench.ab import Outcome, Planned, Standing
+from localspec.bench.analysis import analyse
+from localspec.bench.audit import Audit, Divergence
+from localspec.bench.plan import Candidate, Plan, Prepared, Slot
+from localspec.bench.rows import Row
+from localspec.bench.runner import Measurement, Ran, Running
+from localspec.bench.runner import Status as RunStatus
+from localspec.bench.workloads import Prompt as BenchPrompt
+from localspec.catalog import Target
+from localspec.engine.messages import Chunk
+from localspec.records import (
+    ContextSettings,
+    DrafterSettings,
+    Generation,
+    SamplerSettings,
+    Span,
+    Step,
+    Times,
+    count,
+)
+from localspec.tui.app import LocalspecApp
+from localspec.tui.palette import actions
+from localspec.tui.screens.ab import ABScreen, Told
+from localspec.tui.widgets.pass_text import PassText
+from localspec.tui.widgets.prompt import Prompt
+from localspec.tui.widgets.side import SideHead
+
+MakeApp = Callable[..., LocalspecApp]
+WORDS = (
+    "The",
+    " cat",
+    " 猫",
+    " sat",
+    " on",
+    " the",
+    " mat",
+    ",",
+    " and",
+    " so",
+    " did",
+    " I",
+    ".\n",
+)
+PAIRS = 6
+
+
+# ---- made-up runs -------------------------------------------------------------------------------
+
+
+def made_run(speed: float, emitted: int, n: int = 64, changed_at: int | None = None) -> Generation:
+    """``n`` tokens, ``emitted`` a pass, at about ``speed`` tok/s; 20 ms a pass of a baseline."""
+    tokens = [i % len(WORDS) for i in range(n)]
+    if changed_at is not None:
+        tokens[changed_at:] = [(t + 3) % len(WORDS) for t in tokens[changed_at:]]
+    steps, left = [], n - 1
+    while left:
+        k = min(emitted, left)
+        seconds = k / speed
+        drafting = seconds / 4 if emitted > 1 else 0.0
+        steps.append(Step(k, k - 1, k - 1, k - 1, 1, drafting, seconds - drafting - 1e-4, 0, 0, seconds))  # fmt: skip
+        left -= k
+    decode = sum(s.t_step for s in steps)
+    times = Times(ttft=0.1, prefill=0.1, decode=decode, end_to_end=0.1 + decode, step=decode,
+                  draft=sum(s.t_draft for s in steps), verify=sum(s.t_verify for s in steps))  # fmt: skip
+    spans = tuple(Span(WORDS[t], False, 1) for t in tokens)
+    return Generation("".join(s.text for s in spans), tuple(tokens), "length", 9, 0,
+                      count(steps), times, spans, tuple(steps))  # fmt: skip
+
+
+def made_plan() -> Planned:
+    drafter = DrafterSettings("eagle3", "eagle3", "/eagle3.gguf", 3)
+    return Planned(
+        Target("demo", Path("/demo.gguf"), "Demo"),
+        Plan(
+            prompts=(Prepared(BenchPrompt("1", "prompt", (("user", "Go."),)), (1, 2, 3)),),
+            candidates=(
+                Candidate("baseline", "baseline", DrafterSettings(), 0.0),
+                Candidate("eagle3 n=3", "eagle3 n=3", drafter, 0.0),
+            ),
+            context=ContextSettings(n_ctx=256, threads=1),
+            sampler=SamplerSettings(),
+            max_tokens=64,
+            runs=PAIRS,
+            order_seed=0,
+        ),
+    )
+
+
+def made_rows(planned: Planned, pairs: int, changed_at: int | None = None) -> list[Row]:
+    rows = []
+    for i in range(pairs):
+        wobble = 1 + 0.02 * ((i * 7) % 5 - 2) / 2
+        slots = [Slot(2 * i + j, c, planned.plan.prompts[0], i, i) for j, c in enumerate(planned.plan.candidates)]  # fmt: skip
+        sides = [
+            Row(slots[0], made_run(50.0, 1)),
+            Row(slots[1], made_run(60.0 * wobble, 3, changed_at=changed_at)),
+        ]
+        rows += sides if i % 2 else sides[::-1]
+    return rows
+
+
+def standing(planned: Planned, rows: list[Row]) -> Standing:
+    table = analyse(planned.plan, rows)
+    return Standing(table["baseline"], table["eagle3 n=3"])
+
+
+def outcome(divergence: Divergence | None = None, pairs: int = PAIRS) -> Outcome:
+    planned = made_plan()
+    rows = made_rows(planned, pairs, divergence.token if divergence else None)
+    found = Audit(divergence is None, 1, (divergence,) if divergence else ())
+    status = {c.key: RunStatus() for c in planned.plan.candidates}
+    measurement = Measurement(planned.plan, rows, status)
+    return Outcome(planned, measurement, standing(planned, rows), found)
+
+
+async def show(pilot: Pilot[None], what: Outcome) -> ABScreen:
+    await pilot.app.switch_mode("ab")
+    await pilot.pause()
+    screen = pilot.app.screen
+    assert isinstance(screen, ABScreen)
+    screen._ended(what, "Write a poem about\nwide characters: 猫 and 🐈.")
+    screen._draw()
+    screen.refresh_bindings()
+    await pilot.pause()
+    return screen
+
+
+def shown(screen: ABScreen, which: str) -> str:
+    return str(screen.query_one(which, Static).render())
+
+
+def keys(screen: ABScreen) -> set[str]:
+    return {binding.description for _, binding, node in actions(screen) if node is screen}
+
+
+# ---- with an engine -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_app(make_app: MakeApp, tiny_bytes: Path, monkeypatch: pytest.MonkeyPatch) -> LocalspecApp:
+    monkeypatch.setattr(ab, "MOST_PAIRS", 4)
+    app = make_app()
+    app.settings.values.model = str(tiny_bytes)
+    app.use(model=str(tiny_bytes), drafter="ngram", n_max=3)
+    return app
+
+
+async def until(pilot: Pilot[None], reached: Callable[[], object]) -> None:
+    for _ in range(600):
+        if reached():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError("it never happened")
+
+
+async def test_measure_pause_finish_race_and_stop_on_a_real_engine(tiny_app: LocalspecApp) -> None:
+    async with tiny_app.run_test(size=(80, 24)) as pilot:
+        await tiny_app.switch_mode("ab")
+        await pilot.pause()
+        screen = tiny_app.screen
+        assert isinstance(screen, ABScreen)
+        assert {"Start", "Edit", "Drafter"} <= keys(screen)
+        assert not {"Pause", "Race", "Finish"} & keys(screen)
+
+        await pilot.press("e", "end", *" 1", "enter")  # the prompt is edited and sent
+        assert screen.measuring
+        await pilot.press("space")
+        assert {"Pause", "Finish"} <= keys(screen)
+        await until(pilot, lambda: len(screen._rows) >= 2 and "paused" in shown(screen, "#state"))
+        made = len(screen._rows)
+        assert made == 2, "a pair is not torn apart"
+        await pilot.pause(0.3)
+        assert len(screen._rows) == made
+        assert "order" in shown(screen, "#state")
+        await pilot.press("space")
+        await until(pilot, lambda: len(screen._rows) > made)
+        await pilot.press("f")
+        await until(pilot, lambda: not screen.measuring)
+        pairs = screen._standing.comparison.pairs  # type: ignore[union-attr]
+        assert 1 <= pairs < 4
+        assert "ended by you" in shown(screen, "#state")
+        assert "(this prompt only)" in shown(screen, "#speedup")
+        assert "✓ identical 128/128" in shown(screen, "#output")
+        assert not tiny_app.engine.busy
+
+        await pilot.press("r")
+        assert screen.racing
+        await until(pilot, lambda: screen._race and screen._race.over)
+        await pilot.pause(0.2)
+        heads = [str(h.render()) for h in screen.query(SideHead)]
+        assert sorted(word for h in heads for word in ("1st", "2nd") if word in h) == ["1st", "2nd"]
+        await pilot.press("escape")
+        assert not screen.racing
+
+        await pilot.press("s")
+        await until(pilot, lambda: screen._rows)
+        await pilot.press("escape")  # at once, whatever it does
+        await until(pilot, lambda: not screen.measuring)
+        assert screen._results, "what was measured before is kept"
+        assert tiny_app.engine.status.state == "ready"
+
+
+async def test_left_alone_it_ends_by_itself(
+    tiny_app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ab, "NARROW", 1e9)
+    monkeypatch.setattr(ab, "FEWEST_PAIRS", 3)
+    async with tiny_app.run_test(size=(140, 45)) as pilot:
+        await tiny_app.switch_mode("ab")
+        await pilot.pause()
+        screen = tiny_app.screen
+        assert isinstance(screen, ABScreen)
+        screen.query_one("#tokens", Select).value = 64
+        await pilot.press("s")
+        await until(pilot, lambda: not screen.measuring and screen._standing)
+        assert shown(screen, "#state") == "3 pairs · the interval is narrow enough"
+        texts = [str(t.render()) for t in screen.query(PassText)]
+        assert texts[0] == texts[1] != ""
+
+
+# ---- made up ------------------------------------------------------------------------------------
+
+
+async def test_both_sides_are_shown_while_they_run(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode("ab")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, ABScreen)
+        planned = made_plan()
+        screen.measuring = True
+        screen.post_message(Told(planned))
+        first, second = made_rows(planned, 1)
+        screen.post_message(Told(Ran(first, 1, 12, 9.0)))
+        run = second.generation
+        assert run is not None
+        screen.post_message(Told(Running(second.slot, 1, 12, 0, None, 9.0)))
+        chunk = Chunk(0, run.spans[:7], run.steps[:6], 7, 0.5)
+        screen.post_message(Told(Running(second.slot, 1, 12, 7, 50.0, 9.0, chunk)))
+        await pilot.pause()
+        assert shown(screen, "#state") == "pair 1 of 6 to 12 · order B▸A"
+        assert shown(screen, "#text-baseline") == "The cat 猫 sat on the mat"
+        assert shown(screen, "#figures-baseline").startswith("50.0 tok/s · AL 1.00 · 20.0 ms/tok")
+        assert "7/64" in shown(screen, "#head-baseline")
+        assert "eagle3 n=3" in shown(screen, "#head-drafted")
+        # the whole of the other side is there, as far as there is room for its end
+        assert shown(screen, "#text-drafted").endswith(" on the mat, and so did I.\nThe cat 猫 sat on the mat, and so did")  # fmt: skip
+        screen.measuring = False
+
+
+async def test_the_result_says_how_sure_it_is_and_for_what(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        assert shown(screen, "#speedup").startswith(
+            "1.20x [1.18, 1.22] faster ▲ (this prompt only)"
+        )
+        assert shown(screen, "#output") == "✓ identical 64/64"
+        assert "AL 1.00 · 20.0 ms/tok" in shown(screen, "#figures-baseline")
+        assert "AL 3.00" in shown(screen, "#figures-drafted")
+        assert "● " not in shown(screen, "#interval").split("\n")[1]
+        screen = await show(pilot, outcome(pairs=2))
+        assert shown(screen, "#speedup").startswith("1.19x too few pairs no verdict")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("near tie", "~ near tie at 20"),
+        ("MISMATCH", "✗ MISMATCH at 20"),
+        (None, "~ not classed, parts at 20"),
+    ],
+)
+async def test_where_the_output_parts_is_told_with_its_class_and_marked_in_the_text(
+    make_app: MakeApp, kind: Any, words: str
+) -> None:
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        screen = await show(pilot, outcome(Divergence("prompt", "1", 0, 20, kind)))
+        assert shown(screen, "#output") == words
+        for side, at in (("baseline", 20), ("drafted", 19)):
+            content = screen.query_one(f"#text-{side}", PassText).render()
+            spans = [s for s in content.spans if "reverse" in str(s.style)]  # type: ignore[union-attr]
+            assert len(spans) == 1
+            before = str(content)[: spans[0].start]
+            assert before == "".join(WORDS[i % len(WORDS)] for i in range(at))
+
+
+async def test_a_race_can_be_paused_hurried_restarted_and_run_with_another_pair(
+    make_app: MakeApp,
+) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        await pilot.press("r")
+        race = screen._race
+        assert race is not None
+        assert {"Pause", "Race", "Speed", "Later pair"} <= keys(screen)
+        await pilot.press("space")
+        assert not race.clock.running
+        stood = race.now
+        await pilot.press("x", "x")
+        assert race.clock.speed == 0.5
+        assert race.now == stood
+        await pilot.press("r")
+        assert race.clock.running
+        await pilot.press("space")
+        assert race.now < 1
+        pair = screen._race_pair
+        await pilot.press("right_square_bracket")
+        assert screen._race_pair == (pair + 1) % PAIRS
+        assert screen._race is not race
+        await pilot.press("left_square_bracket")
+        assert screen._race_pair == pair
+        assert screen._race.clock.speed == 0.5, "the speed stays"  # type: ignore[union-attr]
+        await app.switch_mode("chat")
+        await app.switch_mode("ab")
+        assert not screen._race.clock.running, "nobody looked"  # type: ignore[union-attr]
+        await pilot.press("escape")
+        assert screen._race is None
+        assert shown(screen, "#head-baseline").endswith("6 runs")
+
+
+async def test_the_race_starts_with_the_most_typical_pair(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        ratios = [b.decode_tps / a.decode_tps for a, b in screen._pairs()]  # type: ignore[operator]
+        await pilot.press("r")
+        assert ratios[screen._race_pair] == pytest.approx(1.2, abs=1e-3)
+
+
+async def test_the_columns_scroll_together(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        texts = screen.query_one("#texts")
+        assert texts.max_scroll_y > 0
+        before = [screen.query_one(f"#text-{s}").region.y for s in ("baseline", "drafted")]
+        await pilot.press("e", "tab", "tab", "tab", "tab", "down", "down")
+        after = [screen.query_one(f"#text-{s}").region.y for s in ("baseline", "drafted")]
+        assert [a - b for a, b in zip(after, before, strict=True)] == [-2, -2]
+
+
+async def test_blocks_can_be_hidden(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        text = screen.query_one("#text-drafted", PassText)
+        assert text.render().spans  # type: ignore[union-attr]
+        await pilot.press("b")
+        assert not text.render().spans  # type: ignore[union-attr]
+        assert str(text.render()).startswith("The cat 猫 sat")
+
+
+async def test_drafter_and_length_are_chosen_here_and_hold_everywhere(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.use(drafter="ngram", n_max=5)
+        await app.switch_mode("ab")
+        await pilot.pause()
+        screen = app.screen
+        drafter, length = screen.query_one("#drafter", Select), screen.query_one("#length", Select)
+        await until(pilot, lambda: len(drafter._options) > 2)
+        assert (drafter.value, length.value) == ("ngram", "5")
+        await pilot.press("d", *"draft", "enter")
+        await pilot.pause()
+        assert app.setup.drafter == "draft-model"
+        await pilot.press("l", "up", "enter")
+        await pilot.pause()
+        assert app.setup.n_max == 4
+        app.use(drafter="none", n_max=7)  # as the chat does
+        await pilot.pause()
+        assert (drafter.value, length.value) == ("auto", "7")
+        assert app.setup.drafter == "none"
+
+
+async def test_earlier_results_stay_in_sight(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        screen = await show(pilot, outcome())
+        assert shown(screen, "#earlier") == ""
+        for _ in range(7):
+            await show(pilot, outcome(Divergence("prompt", "1", 0, 20, "near tie")))
+        lines = shown(screen, "#earlier").split("\n")
+        assert len(lines) == 1 + 4
+        assert "eagle3 n=3" in lines[1]
+        assert "~ near tie at 20" in lines[1]
+        assert "wide characters: 猫" in lines[1]
+
+
+async def test_without_a_model_or_a_prompt_it_says_so(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode("ab")
+        await pilot.pause()
+        app.screen.query_one(Prompt).text = " "
+        await pilot.press("s")
+        app.setup = replace(app.setup, model=None)
+        await pilot.press("s")
+        await pilot.pause()
+        assert [n.message for n in app._notifications] == [
+            "Write a prompt first.",
+            "Choose a model first: F2.",
+        ]
+        app.use(model="/nowhere.gguf")
+        app.screen.query_one(Prompt).text = "Go on."
+        await pilot.press("s")
+        await until(pilot, lambda: "nowhere" in shown(app.screen, "#state"))  # type: ignore[arg-type]
