@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -11,7 +12,7 @@ from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.events import Resize, ScreenSuspend
+from textual.events import Resize
 from textual.message import Message
 from textual.reactive import reactive
 from textual.timer import Timer
@@ -171,6 +172,7 @@ class ABScreen(ModeScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.clock = time.monotonic
         self._hand = Hand()
         self._planned: Planned | None = None
         self._standing: Standing | None = None
@@ -237,8 +239,7 @@ class ABScreen(ModeScreen):
     def on_resize(self, _event: Resize) -> None:
         self.call_after_refresh(self._draw)
 
-    @on(ScreenSuspend)
-    def _hidden(self) -> None:
+    def on_screen_suspend(self) -> None:
         if self._race is not None:
             self._race.clock.pause()
 
@@ -417,7 +418,7 @@ class ABScreen(ModeScreen):
                 return
             case Ran(row=row):
                 self._rows.append(row)
-                self._stage = ""
+                self._at_work, self._stage = None, ""
             case Standing() as standing:
                 self._standing = standing
                 self._show_interval()
@@ -523,7 +524,7 @@ class ABScreen(ModeScreen):
         speed = self._race.clock.speed if self._race else 1.0
         plain, drafted = self._pairs()[pair]
         self._race_pair = pair
-        self._race = Race(Timeline.of(plain), Timeline.of(drafted))
+        self._race = Race(Timeline.of(plain), Timeline.of(drafted), self.clock)
         self._race.clock.set_speed(speed)
         self._race.clock.start()
         self.racing = True
@@ -580,7 +581,7 @@ class ABScreen(ModeScreen):
                 return Content(self._stage)
             return Content("s or Enter in the prompt: both sides answer in turn, and are timed.")
         if self._stage:
-            return Content(f"{self._stage} …")
+            return Content(f"{self._stage} …" + (" · then paused" if self._hand.held else ""))
         from localspec.bench.ab import FEWEST_PAIRS, MOST_PAIRS
 
         pair = len(self._rows) // 2 + 1
