@@ -114,5 +114,20 @@ TERMS: dict[str, Term] = {
         "Two recorded runs at the speed they really had, from sending the prompt on. It starts "
         "with the pair whose speedup is nearest the mean. Blocks: tokens of one target pass.",
     ),
-    "fit": Term("fit", "Whether model, drafter and context fit this machine's memory, and where."),
+    "fit": Term(
+        "fits",
+        "Whether the model, with a context of 4,096 tokens, fits the memory that is free now, and "
+        "where: all of it on the GPU, a part of it (GPU+CPU), or in the machine's memory (CPU). "
+        "With ~ it goes by the size alone.",
+    ),
+    "drafters": Term(
+        "drafters",
+        "What drafts for the model. ★ is the one that is taken unless you choose; a dim one is "
+        "still to be downloaded. ngram needs no file and goes with every model.",
+    ),
+    "download": Term(
+        "download",
+        "How much of the file is here, the bytes a second over the last 8 seconds, and the time "
+        "left at that speed. What arrived is kept: p goes on from there, after a restart too.",
+    ),
 }

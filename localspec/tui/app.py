@@ -22,6 +22,7 @@ from localspec.tui.engine import (
     lower_priority,
 )
 from localspec.tui.palette import ActionsProvider, actions
+from localspec.tui.pulls import PullEnded, Pulls
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
 from localspec.tui.screens.explain import ExplainScreen
@@ -123,6 +124,7 @@ class LocalspecApp(App[None]):
         super().__init__()
         self.settings = settings or SettingsStore()
         self.engine = EngineService(self.post_message, launch)
+        self.pulls = Pulls(self.post_message)
         kept = self.settings.values
         n_max = kept.n_max if isinstance(kept.n_max, int) else None
         self.set_reactive(
@@ -145,6 +147,7 @@ class LocalspecApp(App[None]):
             self._first_start()
 
     def on_unmount(self) -> None:
+        self.pulls.close()
         self.engine.close()
 
     def _keep_theme(self, _theme: object) -> None:
@@ -205,6 +208,30 @@ class LocalspecApp(App[None]):
                 self.notify("The engine runs again.")
         except LocalspecError as error:
             self.tell(error)
+
+    # ---- downloads ----------------------------------------------------------------------------
+
+    @on(PullEnded)
+    def _pull_ended(self, message: PullEnded) -> None:
+        pull = message.pull
+        if message.bug is not None:
+            raise message.bug
+        if pull.error is not None:
+            self.tell(pull.error)
+        elif pull.state == "cancelled":
+            self.notify(
+                "What arrived is kept; p goes on from there.",
+                title=f"{pull.name} stopped",
+                markup=False,
+            )
+        else:
+            wish = pull.use
+            if wish is None and self.setup.model is None:
+                wish = {"model": pull.name}  # the first one: what else
+            if wish:
+                self.use(**wish)
+            chosen = " It is chosen: F3 to chat with it." if wish else ""
+            self.notify(f"{pull.name} is here.{chosen}", markup=False, timeout=8)
 
     # ---- actions ------------------------------------------------------------------------------
 

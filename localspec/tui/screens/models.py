@@ -1,49 +1,447 @@
-"""Models: the catalogue, and what of it is here."""
+"""Models: the catalogue and the files on this machine; download, look into, choose, remove."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.events import ScreenResume
 from textual.widget import Widget
-from textual.widgets import DataTable
+from textual.widgets import DataTable, Input, Static
 
 from localspec.errors import LocalspecError
+from localspec.tui.model_rows import (
+    Row,
+    drafter_choices,
+    quantisations,
+    read,
+    rows,
+    verdicts,
+)
+from localspec.tui.pulls import Pull
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.widgets.downloads import Downloads
+from localspec.tui.widgets.model_table import ModelTable
+from localspec.units import file_size
 
-if TYPE_CHECKING:
-    from localspec.catalog import Listing
+if TYPE_CHECKING:  # imported in other threads, after the first paint
+    from localspec.machine import Memory
+    from localspec.models.overview import Overview
+
+T = TypeVar("T")
+DRAW_SECONDS = 0.25
+HUB = "hub"
+"""Among a target's drafters: look for more."""
 
 
 class ModelsScreen(ModeScreen):
     MODE = "models"
-    EXPLAINS: ClassVar[tuple[str, ...]] = ("fit",)
+    EXPLAINS: ClassVar[tuple[str, ...]] = ("fit", "drafters", "download")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pull", "Pull", tooltip="Download the model with its drafter, or go on"),
+        Binding("x", "cancel", "Cancel", tooltip="Stop the download; what arrived is kept"),
+        Binding("i", "inspect", "Inspect", tooltip="What the file says of itself, here or not"),
+        Binding("d", "drafters", "Drafters", tooltip="Search drafters for it, on the Hub too"),
+        Binding("a", "add", "Add", tooltip="Add a model from the Hub, an address or a file"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Show what has these words"),
+        Binding(
+            "delete,backspace",
+            "remove",
+            "Remove",
+            key_display="del",
+            tooltip="Delete what was downloaded of it, after asking",
+        ),
+        Binding("c", "keep", "To my catalogue", tooltip="Note it in your catalogue", show=False),
+        Binding("r", "read", "Look again", tooltip="Read catalogue and disk again", show=False),
+    ]
+    DEFAULT_CSS = """
+    ModelsScreen {
+        ModelTable { height: 1fr; background: $background; }
+        #filter { display: none; height: 1; margin: 0 1; border: none; padding: 0 1; }
+        &.-filtering #filter { display: block; }
+        #note { height: 1; padding: 0 1; color: $text-muted; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: Overview | None = None
+        self._kept: dict[str, int] = {}
+        self._rows: dict[str, Row] = {}
+        self._fits: dict[str, str] = {}
+        self._here: Memory | None = None
+        self._asking = threading.Lock()
+        self._ended = 0
+        self._cancellable = False
 
     def body(self) -> Iterable[Widget]:
-        table: DataTable[str] = DataTable(cursor_type="row")
-        table.add_columns("model", "title", "drafters", "here")
-        yield table
+        yield Input(placeholder="filter: words of name, title, drafters", id="filter", compact=True)
+        yield ModelTable()
+        yield Static(id="note")
+        yield Downloads()
 
     def on_mount(self) -> None:
+        self.query_one(ModelTable).focus()
+        self.set_interval(DRAW_SECONDS, self._draw)
+        self.watch(self.app, "setup", self._note, init=False)
+        self.action_read()
+
+    @property
+    def _table(self) -> ModelTable:
+        return self.query_one(ModelTable)
+
+    @property
+    def _pulls(self) -> list[Pull]:
+        return self.localspec.pulls.all
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def action_read(self) -> None:
         self._read()
 
-    @work(thread=True)
-    def _read(self) -> None:
-        from localspec.catalog import Catalogue
+    @work(exclusive=True, group="read")
+    async def _read(self) -> None:
+        self._ended = self.localspec.pulls.ended
+        found = await self._ask(read)
+        if found is None:
+            return
+        self._seen, self._kept = found
+        await self._lines()
+        while self._here is None and self.engine.busy:  # a measurement is not to be disturbed
+            await asyncio.sleep(DRAW_SECONDS)
+        here = await asyncio.to_thread(self._memory)
+        self._fits = await asyncio.to_thread(verdicts, list(self._rows.values()), here)
+        self._fill()
 
+    async def _lines(self) -> None:
+        """The lines anew: what is read, and the downloads."""
+        if self._seen is not None:
+            pulls = list(self._pulls)
+            found = await asyncio.to_thread(rows, self._seen, self._kept, pulls)
+            self._rows = {row.key: row for row in found}
+            self._fill()
+
+    def _memory(self) -> Memory:
+        """What models can be put into; GPUs are asked for once. Not for the event loop."""
+        from localspec import machine
+        from localspec.models import output
+
+        with self._asking:
+            if self._here is None:
+                self._here = output.memory()
+            return machine.memory(self._here.devices)
+
+    async def _ask(self, question: Callable[..., T], *words: Any) -> T | None:
+        """The answer, from another thread; None where it failed, which is told."""
         try:
-            self.app.call_from_thread(self._show, Catalogue.load().listings())
+            return await asyncio.to_thread(question, *words)
         except LocalspecError as error:
-            self.app.call_from_thread(self.tell, error)
+            self.tell(error)
+            return None
 
-    def _show(self, listings: list[Listing]) -> None:
-        table = self.query_one(DataTable)
-        for line in listings:
-            drafters = " ".join(d.name + ("★" if d.recommended else "") for d in line.drafters)
-            table.add_row(line.name, line.title, drafters, "✓" if line.path else "·", key=line.name)
+    # ---- showing ------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        words = self.query_one("#filter", Input).value.lower().split()
+        self._table.show([r for r in self._rows.values() if r.holds(words)], self._fits)
+        self._note()
+
+    def on_resize(self) -> None:
+        if self._rows:
+            self.call_after_refresh(self._fill)
+
+    @on(ScreenResume)
+    def _resumed(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        """The downloads as they are now."""
+        if not self.is_current and self.app.current_mode != self.MODE:
+            return
+        self.query_one(Downloads).show(self._pulls)
+        for row in self._rows.values():
+            if row.pull is not None:
+                self._table.state(row)
+        if self._ended != self.localspec.pulls.ended:
+            self.action_read()
+        if self._cancellable != bool(self.localspec.pulls.active):
+            self._cancellable = not self._cancellable
+            self.refresh_bindings()
+
+    @on(DataTable.RowHighlighted)
+    def _note(self, _what: object = None) -> None:
+        """One line about the line under the cursor."""
+        row, setup = self._row, self.localspec.setup
+        text = f"In use: {setup.model}" if setup.model else "No model is chosen: Enter chooses one."
+        if row is not None:
+            about = row.problem or row.title
+            if row.listing is not None and row.listing.licence:
+                about += f" · {row.listing.licence}"
+            if not row.problem and row.path is not None and not row.listing:
+                about = str(row.path)
+            text = f"{about}    {text}" if about else text
+        self.query_one("#note", Static).update(_plain(text, self.app.size.width - 2))
+
+    @property
+    def _row(self) -> Row | None:
+        key = self._table.key
+        return self._rows.get(key) if key is not None else None
+
+    # ---- filter -------------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        self.add_class("-filtering")
+        self.query_one("#filter").focus()
+
+    @on(Input.Changed, "#filter")
+    def _filtered(self) -> None:
+        self._fill()
+
+    @on(Input.Submitted, "#filter")
+    def _to_table(self) -> None:
+        self._table.focus()
+
+    def action_stop(self) -> None:
+        """Esc: out of the filter first, then what it does everywhere."""
+        if self.has_class("-filtering"):
+            self.remove_class("-filtering")
+            self.query_one("#filter", Input).value = ""
+            self._table.focus()
+        else:
+            super().action_stop()
+
+    # ---- use ----------------------------------------------------------------------------------
 
     @on(DataTable.RowSelected)
-    def _chosen(self, event: DataTable.RowSelected) -> None:
-        self.localspec.use(model=event.row_key.value)
-        self.localspec.action_mode("chat")
+    def _selected(self) -> None:
+        row = self._row
+        if row is None:
+            return
+        if row.pull is not None and row.pull.active:
+            self.notify("It is being downloaded; x stops that.", markup=False)
+        elif row.kind == "drafter":
+            self.notify(
+                "Choose the model that it drafts for: Enter on that one offers its drafters.",
+                title="This is a drafter.",
+                markup=False,
+            )
+        elif row.kind == "broken":
+            self.notify(row.problem, severity="warning", markup=False)
+        elif row.path is None:
+            self._pull(row, use=True)
+        else:
+            self._use(row)
+
+    @work(exclusive=True, group="use")
+    async def _use(self, row: Row) -> None:
+        from localspec.tui.screens.dialogs import Choose
+
+        found = await self._ask(_drafters, row.words)
+        if found is None:
+            return
+        choices, absent = found
+        choices.append((HUB, "more ...", "search the Hub for drafters of this model"))
+        chosen = await self.app.push_screen_wait(Choose(f"{row.name}: its drafter", choices))
+        if chosen == HUB:
+            self._find_drafters(row)
+        elif chosen is not None:
+            use = {"model": row.words, "drafter": chosen}
+            if chosen in absent:
+                self._bring(absent[chosen], use)
+            else:
+                self.localspec.use(**use)
+                self.localspec.action_mode("chat")
+
+    def _bring(self, words: str, use: dict[str, str] | None) -> None:
+        """A drafter, which is used once it is here, where its model is."""
+        self._start(words, drafter="none", use=use)
+        if use is not None:
+            self.notify(f"It is used with {use['model']} once it is here.", markup=False)
+
+    # ---- downloads ----------------------------------------------------------------------------
+
+    def action_pull(self) -> None:
+        row = self._row
+        if row is None:
+            return
+        if row.kind in ("entry", "pull"):
+            self._pull(row, use=False)
+        else:
+            self.notify("It is on this machine already.", markup=False)
+
+    @work(exclusive=True, group="pull")
+    async def _pull(self, row: Row, *, use: bool) -> None:
+        from localspec.tui.screens.dialogs import Choose
+
+        pull = row.pull
+        if pull is not None and pull.active:
+            self.notify("It is being downloaded; x stops that.", markup=False)
+        elif pull is not None and pull.unfinished:
+            self._start(pull.words, pull.quant, pull.drafter, entry=pull.entry, use=pull.use)
+        elif row.choice is not None and row.choice.reference is None:
+            self.notify(row.problem or "It is on this machine already.", markup=False)
+        elif row.listing is not None:
+            quant = row.listing.choices[0].quant
+            if len(row.listing.choices) > 1:
+                here = await asyncio.to_thread(self._memory)
+                choices = await self._ask(quantisations, row.listing, here)
+                if choices is None:
+                    return
+                title = f"{row.listing.title}: which quantisation?"
+                chosen = await self.app.push_screen_wait(Choose(title, choices))
+                if chosen is None:
+                    return
+                quant = chosen
+            name = row.listing.name
+            wish = {"model": f"{name}:{quant}" if quant else name} if use else None
+            self._start(name, quant or None, entry=name, use=wish)
+
+    def _start(
+        self, words: str, quant: str | None = None, drafter: str = "auto", **more: Any
+    ) -> None:
+        self.localspec.pulls.start(words, quant, drafter, **more)
+        self._show_pulls()
+
+    @work(exclusive=True, group="lines")
+    async def _show_pulls(self) -> None:
+        await self._lines()
+        self._draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "cancel":
+            return self._cancellable
+        return True
+
+    @work(exclusive=True, group="cancel")
+    async def action_cancel(self) -> None:
+        """The one under the cursor, else the only one, else a choice."""
+        from localspec.tui.screens.dialogs import Choose
+
+        active = self.localspec.pulls.active
+        row = self._row
+        pull = row.pull if row is not None and row.pull in active else None
+        if pull is None and len(active) == 1:
+            pull = active[0]
+        if pull is None and active:
+            choices = [(str(i), p.name, "") for i, p in enumerate(active)]
+            chosen = await self.app.push_screen_wait(Choose("Cancel which download?", choices))
+            pull = active[int(chosen)] if chosen is not None else None
+        if pull is not None:
+            pull.cancel.set()
+
+    # ---- add, look, remove --------------------------------------------------------------------
+
+    @work(exclusive=True, group="add")
+    async def action_add(self) -> None:
+        from localspec.tui.screens.model_dialogs import AddScreen
+
+        picked = await self.app.push_screen_wait(AddScreen(self._memory))
+        if picked is None:
+            return
+        if picked.action == "pull":
+            self._start(picked.words)
+        else:
+            await self._note_down(picked.words)
+
+    @work(exclusive=True, group="add")
+    async def action_keep(self) -> None:
+        row = self._row
+        if row is not None and row.kind in ("file", "pull"):
+            await self._note_down(row.words)
+        elif row is not None:
+            self.notify("Only a model that is not in the catalogue can be added to it.")
+
+    async def _note_down(self, words: str) -> None:
+        added = await self._ask(_add, words)
+        if added is not None:
+            self.notify(f"{added[1]} is now in {added[0]}.", markup=False)
+            self.action_read()
+
+    def action_inspect(self) -> None:
+        from localspec.tui.screens.model_dialogs import InspectScreen
+
+        row = self._row
+        if row is not None and row.kind == "broken":
+            self.notify(row.problem, severity="warning", markup=False)
+        elif row is not None:
+            self.app.push_screen(InspectScreen(row.words, row.name, self._memory))
+
+    def action_drafters(self) -> None:
+        row = self._row
+        if row is not None and row.kind in ("entry", "file", "pull"):
+            self._find_drafters(row)
+        elif row is not None:
+            self.notify("Drafters are searched for a model: choose one.", markup=False)
+
+    @work(exclusive=True, group="use")
+    async def _find_drafters(self, row: Row) -> None:
+        from localspec.tui.screens.model_dialogs import DraftersScreen
+
+        found = await self.app.push_screen_wait(DraftersScreen(row.words, row.name))
+        if found is None:
+            return
+        use = {"model": row.words, "drafter": found.words}
+        if not found.here:
+            self._bring(found.words, use if row.path is not None else None)
+        elif row.path is None:
+            self.notify(f"Get the model first: p on {row.name}.", markup=False)
+        else:
+            self.localspec.use(**use)
+            self.localspec.action_mode("chat")
+
+    @work(exclusive=True, group="remove")
+    async def action_remove(self) -> None:
+        from localspec.tui.screens.dialogs import Confirm
+
+        row = self._row
+        if row is None:
+            return
+        if row.pull is not None and row.pull.active:
+            self.notify("It is being downloaded; x stops that.", markup=False)
+            return
+        going = await self._ask(_removal, row.words)
+        if going is None:
+            return
+        text = "\n".join([*going.lines, "", f"This frees {file_size(going.freed)}."])
+        if not await self.app.push_screen_wait(Confirm(f"Remove {row.name}?", text, "Remove")):
+            return
+        if await self._ask(_carried_out, going):
+            if row.pull is not None:
+                self.localspec.pulls.forget(row.pull)
+            self.notify(f"{file_size(going.freed)} freed.", markup=False)
+            self.action_read()
+
+
+def _drafters(words: str) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
+    """What ``Choose`` shows of the model's drafters, and the words to get those that are absent."""
+    from localspec.catalog import resolve_target
+
+    target = resolve_target(words)
+    return drafter_choices(target.drafters), {d.name: d.absent for d in target.drafters if d.absent}
+
+
+def _add(words: str) -> tuple[Any, str]:
+    from localspec.models.own import add
+
+    return add(words, ())
+
+
+def _removal(words: str) -> Any:
+    from localspec.hub.command import removal
+
+    return removal(words)
+
+
+def _carried_out(going: Any) -> bool:
+    going.carry_out()
+    return True
+
+
+def _plain(text: str, width: int) -> Any:
+    from textual.content import Content
+
+    return Content(text).truncate(max(width, 10), ellipsis=True)

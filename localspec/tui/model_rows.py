@@ -1,0 +1,237 @@
+"""The lines of the Models screen: what each stands for, and what its columns say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from localspec.tui.pulls import Pull
+from localspec.units import file_size
+
+if TYPE_CHECKING:  # imported in other threads, after the first paint
+    from localspec.catalog import Choice, DrafterSpec, Listing
+    from localspec.discovery import LocalFile
+    from localspec.machine import Memory
+    from localspec.models.overview import Overview
+
+Kind = Literal["entry", "file", "drafter", "broken", "pull"]
+
+HERE = "Ready on this machine"
+OTHERS = "Other files on this machine"
+PULLS = "Downloads from the Hub"
+CATALOGUE = "To download"
+DRAFTERS = "Drafters on this machine"
+BROKEN = "Not usable"
+GROUPS = (HERE, OTHERS, PULLS, CATALOGUE, DRAFTERS, BROKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line. ``words`` are what ``--model`` and ``localspec models`` take; ``path`` is None of
+    what is not here, and ``kept`` the bytes that an interrupted download left of it."""
+
+    key: str
+    group: str
+    kind: Kind
+    name: str
+    words: str
+    title: str = ""
+    size: int | None = None
+    path: Path | None = None
+    owner: str = ""
+    drafters: tuple[DrafterSpec, ...] = ()
+    listing: Listing | None = None
+    choice: Choice | None = None
+    pull: Pull | None = None
+    kept: int = 0
+    about: str = ""
+    """In place of drafters."""
+    problem: str = ""
+
+    def holds(self, words: Sequence[str]) -> bool:
+        """Whether each of the words stands somewhere in the line."""
+        methods = " ".join(f"{d.name} {d.method}" for d in self.drafters)
+        text = f"{self.name} {self.title} {self.words} {methods} {self.about} {self.owner}".lower()
+        return all(word in text for word in words)
+
+
+def read() -> tuple[Overview, dict[str, int]]:
+    """What is there, and what interrupted downloads left, by repository. Reads the disk."""
+    from localspec.hub.stored import unfinished
+    from localspec.models.overview import overview
+
+    seen = overview()
+    repos = {c.reference.repo for line in seen.listings for c in line.choices if c.reference}
+    left = {repo: sum(p.stat().st_size for p in unfinished(repo)) for repo in repos}
+    return seen, left
+
+
+def rows(seen: Overview, kept: dict[str, int], pulls: Sequence[Pull]) -> list[Row]:
+    """All lines by groups. Models of the catalogue keep its order."""
+    found = [
+        *_entries(seen, kept, pulls),
+        *_files(seen),
+        *_of_catalogue(seen),
+        *(_pull_row(p) for p in pulls if p.entry is None and p.state != "done"),
+    ]
+    order = {group: i for i, group in enumerate(GROUPS)}
+    return sorted(found, key=lambda row: order[row.group])
+
+
+def _entries(seen: Overview, kept: dict[str, int], pulls: Sequence[Pull]) -> Iterator[Row]:
+    for line in seen.listings:
+        pull = next((p for p in reversed(pulls) if p.entry == line.name), None)
+        here = [c for c in line.choices if c.path is not None]
+        for choice in here or [line.choices[0]]:
+            words = f"{line.name}:{choice.quant}" if choice.quant and here else line.name
+            left = kept.get(choice.reference.repo, 0) if choice.reference else 0
+            missing = line.missing if choice.reference is None and not here else ""
+            yield Row(
+                key=f"entry {words}",
+                group=HERE if here else CATALOGUE,
+                kind="entry",
+                name=f"{line.name} {choice.quant}" if choice.quant and here else line.name,
+                words=words,
+                title=line.title,
+                size=choice.size,
+                path=choice.path,
+                drafters=line.drafters,
+                listing=line,
+                choice=choice,
+                pull=pull if not here or (pull and pull.state != "done") else None,
+                kept=left,
+                problem=missing,
+            )
+
+
+def _files(seen: Overview) -> Iterator[Row]:
+    from localspec.models.overview import what
+
+    for file in seen.others:
+        kind, group = _kind_of(file)
+        if kind is not None:
+            yield Row(
+                key=f"file {file.path}",
+                group=group,
+                kind=kind,
+                name=file.name,
+                words=str(file.path),
+                title=file.title,
+                size=file.size,
+                path=file.path,
+                owner=file.owner,
+                about=what(file) if kind != "broken" else "",
+                problem=file.problem,
+            )
+
+
+def _kind_of(file: LocalFile) -> tuple[Kind | None, str]:
+    match file.kind:
+        case "model":
+            return "file", OTHERS
+        case "drafter":
+            return "drafter", DRAFTERS
+        case "broken":
+            return "broken", BROKEN
+        case _:
+            return None, ""
+
+
+def _of_catalogue(seen: Overview) -> Iterator[Row]:
+    """The catalogue's drafters that were downloaded."""
+    from localspec.discovery import size_of
+    from localspec.reference import reference_of
+
+    once: set[Path] = set()
+    for line in seen.listings:
+        for drafter in line.drafters:
+            path = drafter.path
+            if path is None or path in once or not path.is_file() or reference_of(path) is None:
+                continue
+            once.add(path)
+            yield Row(
+                key=f"file {path}",
+                group=DRAFTERS,
+                kind="drafter",
+                name=path.stem,
+                words=str(path),
+                size=size_of(path),
+                path=path,
+                about=f"{drafter.method} for {line.name}",
+            )
+
+
+def _pull_row(pull: Pull) -> Row:
+    size = pull.progress.size if pull.progress is not None else None
+    return Row(f"pull {pull.name}", PULLS, "pull", pull.name, pull.words, size=size, pull=pull)
+
+
+# ---- what fits ---------------------------------------------------------------------------------
+
+
+def verdicts(lines: Sequence[Row], here: Memory) -> dict[str, str]:
+    """By key of the line: where it fits, ``~`` before what goes by size alone. Reads headers."""
+    from localspec.models import overview
+
+    found = {}
+    for row in lines:
+        if row.choice is not None:
+            found[row.key] = overview.fits(row.choice, here)
+        elif row.kind == "file" and row.size is not None:
+            found[row.key] = overview.fits_by_size(row.size, here)
+    return found
+
+
+def quantisations(listing: Listing, here: Memory) -> list[tuple[str, str, str]]:
+    """What ``Choose`` shows of the files that an entry offers; the Hub is asked for sizes that the
+    catalogue does not state. The one to take says so."""
+    from dataclasses import replace
+
+    from localspec.hub.files import resolve
+    from localspec.models.overview import fits, fitting_choice
+
+    choices = list(listing.choices)
+    first = choices[0].reference
+    if first is not None and any(c.size is None for c in choices):
+        remote = resolve(first.repo, first.revision)
+        sizes = {file: v.size for v in remote.variants for file in v.files}
+        choices = [
+            replace(c, size=c.size or sizes.get(c.reference.file or "")) if c.reference else c
+            for c in choices
+        ]
+    best = fitting_choice(choices, here)
+    shown = []
+    for choice in choices:
+        size = file_size(choice.size) if choice.size is not None else "size unknown"
+        words = [f"{size:>9}", verdict_words(fits(choice, here))]
+        words += ["here already"] if choice.path else []
+        words += ["★ recommended"] if choice is best else []
+        shown.append(
+            (choice.quant, choice.quant or listing.title, "  ".join(w for w in words if w))
+        )
+    return sorted(shown, key=lambda c: best is None or c[0] != best.quant)
+
+
+def verdict_words(verdict: str) -> str:
+    """A sign and a word: never colour alone."""
+    rough, plain = ("~", verdict[1:]) if verdict.startswith("~") else ("", verdict)
+    if not plain:
+        return ""
+    return "✗ too large" if plain == "does not fit" else f"✓ {rough}{plain}"
+
+
+def drafter_choices(drafters: Sequence[DrafterSpec]) -> list[tuple[str, str, str]]:
+    """What ``Choose`` shows of a target's drafters, the recommended one first."""
+
+    def about(d: DrafterSpec) -> str:
+        words = ["★ recommended"] if d.recommended else []
+        words += ["to download"] if d.absent else []
+        return " · ".join([*words, *([d.note] if d.note else [])])
+
+    ranked = sorted(drafters, key=lambda d: (not d.recommended, d.method == "ngram"))
+    return [
+        *((d.name, d.name, about(d)) for d in ranked),
+        ("none", "none", "plain decoding, the baseline"),
+    ]

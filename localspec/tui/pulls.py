@@ -1,0 +1,137 @@
+"""The downloads of the app: each in a thread of its own, whichever screen is shown.
+
+A thread writes what it knows into its ``Pull`` (whole frozen values), and the screen reads that
+when it draws. What arrived stays: the same pull, started again, goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from textual.message import Message
+
+from localspec.errors import DownloadCancelled, LocalspecError
+
+if TYPE_CHECKING:  # they bring huggingface_hub: imported in the thread of the first download
+    from localspec.hub.download import Progress
+
+State = Literal["asking", "downloading", "done", "cancelled", "failed"]
+
+
+class Pull:
+    """One download: a model with its drafter. ``words``, ``quant`` and ``drafter`` are those of
+    ``localspec models pull``; ``entry`` the model of the catalogue that it is.
+
+    ``use``: the changes of the app's setup that the person wants once it is here.
+    """
+
+    def __init__(self, words: str, quant: str | None, drafter: str, entry: str | None) -> None:
+        self.words, self.quant, self.drafter, self.entry = words, quant, drafter, entry
+        self.use: dict[str, str] | None = None
+        self.state: State = "asking"
+        self.progress: Progress | None = None
+        self.error: LocalspecError | None = None
+        self.cancel = threading.Event()
+
+    @property
+    def name(self) -> str:
+        return f"{self.words}:{self.quant}" if self.quant else self.words
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("asking", "downloading")
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state in ("cancelled", "failed")
+
+
+class PullEnded(Message):
+    """To the app: a download is done, cancelled or failed. ``bug`` is what nobody foresaw."""
+
+    def __init__(self, pull: Pull, bug: Exception | None = None) -> None:
+        self.pull, self.bug = pull, bug
+        super().__init__()
+
+
+class Pulls:
+    """All downloads since the app was opened, the earliest first; ``ended`` counts those that came
+    to an end. ``post`` takes messages from any thread (``App.post_message``)."""
+
+    def __init__(self, post: Callable[[Message], object]) -> None:
+        self.all: list[Pull] = []
+        self.ended = 0
+        self._post = post
+        self._closed = False
+
+    @property
+    def active(self) -> list[Pull]:
+        return [pull for pull in self.all if pull.active]
+
+    def start(
+        self,
+        words: str,
+        quant: str | None = None,
+        drafter: str = "auto",
+        *,
+        entry: str | None = None,
+        use: dict[str, str] | None = None,
+    ) -> Pull:
+        """Begin, or go on with, a download. One that is running already is returned as it is."""
+        key = (words, quant, drafter)
+        same = next((p for p in self.all if (p.words, p.quant, p.drafter) == key), None)
+        if same is not None and same.active:
+            same.use = use or same.use
+            return same
+        pull = Pull(words, quant, drafter, entry)
+        pull.use = use
+        if same is None:
+            self.all.append(pull)
+        else:
+            pull.progress = same.progress  # what it had, until it says anew
+            pull.use = use or same.use
+            self.all[self.all.index(same)] = pull
+        threading.Thread(target=self._run, args=(pull,), daemon=True, name="pull").start()
+        return pull
+
+    def forget(self, pull: Pull) -> None:
+        """Take an ended download off the list; what arrived stays on the disk."""
+        if not pull.active and pull in self.all:
+            self.all.remove(pull)
+
+    def close(self) -> None:
+        """The app ends: so do the downloads, and nobody is told."""
+        self._closed = True
+        for pull in self.active:
+            pull.cancel.set()
+
+    def _run(self, pull: Pull) -> None:
+        bug = None
+        try:
+            self._download(pull)
+            pull.state = "done"
+        except DownloadCancelled:
+            pull.state = "cancelled"
+        except LocalspecError as error:
+            pull.error, pull.state = error, "failed"
+        except Exception as error:  # noqa: BLE001  the app raises it, where it is seen
+            bug, pull.state = error, "failed"
+        self.ended += 1
+        if not self._closed:
+            self._post(PullEnded(pull, bug))
+
+    def _download(self, pull: Pull) -> None:
+        from localspec.catalog import Catalogue
+        from localspec.hub.download import download
+        from localspec.hub.plan import named, plan
+
+        def report(progress: Progress) -> None:
+            pull.progress, pull.state = progress, "downloading"
+
+        catalogue = Catalogue.load()
+        wanted = plan(named(pull.words, pull.quant, catalogue), pull.drafter, catalogue)
+        if pull.cancel.is_set():
+            raise DownloadCancelled("The download was cancelled.")
+        download([file for w in wanted for file in w.files], report, pull.cancel)

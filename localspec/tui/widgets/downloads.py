@@ -1,0 +1,93 @@
+"""The files on their way: a bar for each, with bytes, speed and time left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widgets import Static
+
+from localspec.tui.pulls import Pull
+from localspec.units import shortened
+
+if TYPE_CHECKING:
+    from localspec.hub.download import FileProgress
+
+STATUS = 34
+"""Columns for bytes, speed and time left."""
+PARTS = " ▏▎▍▌▋▊▉"
+
+
+def bar(done: float, width: int) -> Content:
+    """``done`` is a share of 1; eighths of a column are drawn."""
+    eighths = round(max(0.0, min(1.0, done)) * width * 8)
+    whole, part = divmod(eighths, 8)
+    filled = "█" * whole + (PARTS[part] if part else "")
+    return Content.assemble((filled.ljust(width), "$accent on $boost"))
+
+
+def share_of(pull: Pull) -> float:
+    progress = pull.progress
+    return progress.done / progress.size if progress is not None and progress.size else 0.0
+
+
+class Downloads(Static):
+    """What is on its way and what was left undone, one line a file."""
+
+    DEFAULT_CSS = """
+    Downloads {
+        height: auto; padding: 0 1; background: $surface; border-top: hkey $border-blurred;
+        display: none;
+        &.-some { display: block; }
+    }
+    """
+
+    def show(self, pulls: Sequence[Pull]) -> None:
+        """Of what is done only the table tells."""
+        lines = [line for pull in pulls if pull.state != "done" for line in self._lines(pull)]
+        room = max(3, self.app.size.height // 3)
+        if len(lines) > room:
+            more = len(lines) - room + 1
+            lines = [*lines[: room - 1], Content.styled(f"and {more} more", "$text-muted")]
+        self.set_class(bool(lines), "-some")
+        self.update(Content("\n").join(lines))
+
+    def _lines(self, pull: Pull) -> list[Content]:
+        progress = pull.progress
+        if progress is None:
+            words = {
+                "asking": "asking the Hub for its files",
+                "cancelled": "cancelled before anything arrived",
+            }.get(pull.state, pull.error.message if pull.error else pull.state)
+            return [Content.assemble(f"{pull.name}  ", (words, "$text-muted"))]
+        if pull.state in ("asking", "cancelled", "failed") and len(progress.files) > 1:
+            return [self._whole(pull)]
+        return [self._line(file, pull) for file in progress.files]
+
+    def _whole(self, pull: Pull) -> Content:
+        from localspec.units import of_size
+
+        assert pull.progress is not None
+        kept = of_size(pull.progress.done, pull.progress.size)
+        word = "asking again" if pull.state == "asking" else f"{pull.state}, kept"
+        return self._drawn(pull.name, share_of(pull), f"{word} {kept}", pull)
+
+    def _line(self, file: FileProgress, pull: Pull) -> Content:
+        from localspec.hub.progress import status  # its modules were imported by the download
+
+        share = (file.checked if file.state == "verifying" else file.done) / max(1, file.size)
+        return self._drawn(file.path.rsplit("/", 1)[-1], share, status(file), pull)
+
+    def _drawn(self, name: str, share: float, status: str, pull: Pull) -> Content:
+        width = max(40, self.app.size.width - 2)
+        names = max(16, min(44, width - STATUS - 18))
+        style = "$text-error" if pull.state == "failed" else "$text-muted"
+        long = width - names - STATUS - 10
+        return Content.assemble(
+            shortened(name, names).ljust(names),
+            "  ",
+            bar(share, max(4, min(40, long))),
+            f" {100 * share:3.0f} %  ",
+            (status[: width - names - 13], style),
+        )
