@@ -611,6 +611,13 @@ def bench(
         typer.Option(min=1, help="Runs of each prompt. Default: 1, or 5 for a single prompt."),
     ] = None,
     system: System = None,
+    cost_model: Annotated[
+        bool,
+        typer.Option(
+            "--cost-model",
+            help="Also measure what drafting and verifying cost, and predict every draft length.",
+        ),
+    ] = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 1 when an output differs by more than rounding."),
@@ -664,6 +671,7 @@ def bench(
             runs=runs,
             system=system,
             strict=strict,
+            cost_model=cost_model,
             quiet=quiet,
             json=None if json is None else str(json),
             csv=None if csv is None else str(csv),

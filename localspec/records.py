@@ -271,6 +271,17 @@ def count(steps: Sequence[Step]) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class DepthCosts:
+    """Seconds that a step costs with ``depth`` tokens in the context, by the tokens that are
+    drafted, from 0 on: the target's pass over them and the one before (``verify``), and what
+    drafting them adds to a plain step (``draft``)."""
+
+    depth: int
+    verify: tuple[float, ...]
+    draft: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """Where a run's time went, in seconds; sums add up.
 
@@ -448,6 +459,7 @@ class BenchOptions:
     ``resume``: the file of an interrupted bench, whose options are taken where none are given here.
     ``fail_below``: the speedup that an interval must reach; ``fail_on_regression``: by which share
     (0.05 is 5 %) nothing may be slower than in the last comparable bench of the history.
+    ``cost_model``: measure the parts of a step too, and predict every draft length from them.
     """
 
     model: str
@@ -474,6 +486,7 @@ class BenchOptions:
     save: bool = True
     fail_below: float | None = None
     fail_on_regression: float | None = None
+    cost_model: bool = False
     engine: EngineOptions = EngineOptions()
 
 

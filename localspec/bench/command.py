@@ -16,9 +16,10 @@ from localspec.bench import gates, history
 from localspec.bench import report as reports
 from localspec.bench import resume as resuming
 from localspec.bench import table as tables
-from localspec.bench.analysis import analyse, so_far
+from localspec.bench.analysis import Measured, analyse, so_far
 from localspec.bench.audit import Audit, audit
 from localspec.bench.console import make_console
+from localspec.bench.cost_model import CostModel, cost_models
 from localspec.bench.outputs import given, write_all
 from localspec.bench.plan import Candidate, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
@@ -181,6 +182,10 @@ def measure(
         show.follow(lambda: _unjudged(report, runner.so_far()))
         measurement = runner.run()
         audits = _audit(measurement, sessions, show)
+        table = analyse(measurement.plan, measurement.judged)
+        costs = None
+        if options.cost_model and not measurement.interrupted:
+            costs = _costs(measurement, table, sessions, show)
     finally:
         if shared is None:
             (sessions.engine if sessions else engine).close()
@@ -188,8 +193,9 @@ def measure(
             sessions.close()
     return report(
         measurement=measurement,
-        table=analyse(measurement.plan, measurement.judged),
+        table=table,
         audits=audits,
+        cost_models=costs,
     )
 
 
@@ -220,6 +226,21 @@ def _audit(measurement: Measurement, sessions: Sessions, show: Quiet) -> Mapping
         except KeyboardInterrupt:
             measurement.interrupted = True
     return audit(plan, rows, None)
+
+
+def _costs(
+    measurement: Measurement, table: Mapping[str, Measured], sessions: Sessions, show: Quiet
+) -> tuple[CostModel, ...] | None:
+    """Ctrl-C here leaves the measurement whole."""
+    show.say("Measuring what drafting and verifying cost ...")
+    try:
+        found, left_out = cost_models(measurement.plan, table, sessions)
+    except KeyboardInterrupt:
+        sessions.restart()
+        return None
+    for line in left_out:
+        show.say(line)
+    return tuple(found)
 
 
 def _asked(

@@ -20,6 +20,7 @@ from typing import Any
 from localspec import __version__
 from localspec.bench.analysis import Measured
 from localspec.bench.audit import Audit
+from localspec.bench.cost_model import CostModel
 from localspec.bench.resume import HASH_OF_FILE, SIZE_OF_FILE, Facts, Sitting, keep
 from localspec.bench.rows import Row
 from localspec.bench.runner import Measurement
@@ -54,6 +55,8 @@ class Report:
     facts: Facts = field(default_factory=dict)
     before: tuple[Sitting, ...] = ()
     """The sittings in which a resumed benchmark was measured before this one."""
+    cost_models: tuple[CostModel, ...] | None = None
+    """None: not asked for."""
 
 
 # ---- the result file --------------------------------------------------------------------------
@@ -124,6 +127,9 @@ def result(report: Report) -> Json:
         "status": m.state,
         "resumed": [asdict(sitting) for sitting in report.before] or None,
         "candidates": [_candidate(report, c) for c in report.table.values()],
+        "cost_model": None
+        if report.cost_models is None
+        else [c.record() for c in report.cost_models],
         "rows": [row_record(r) for r in m.rows],
         "resume": unfinished,
     }

@@ -34,6 +34,7 @@ OUTPUTS = (
     "save",
     "fail_below",
     "fail_on_regression",
+    "cost_model",
     "resume",
     "log_file",
 )

@@ -24,6 +24,10 @@ RARE = 0.01
 """Draft lengths of fewer steps than this share are not listed."""
 
 
+VERIFIED = (2, 3, 4, 5, 9, 17)
+"""Verify batches whose cost is told in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signs:
     """Characters that an old terminal may lack."""
@@ -183,6 +187,7 @@ def render(result: Json, console: Console) -> RenderableType:
     answer = [Text(line, style="bold") for line in conclusions(result)]
     head = Text(heading(result, console.width), style="bold")
     blocks: list[list[RenderableType]] = [
+        *[_costs(model, console) for model in result.get("cost_model") or ()],
         *[[table] for table in (*workloads, *others[:-1])],
         [*others[-1:], *under],
         [head, first],
@@ -280,6 +285,72 @@ def _workload_table(result: Json, names: Sequence[str], signs: Signs) -> Table:
             cells += [number(part["decode_tps"], 1), speedup(part), al]
         table.add_row(*cells)
     return table
+
+
+# ---- the cost model ---------------------------------------------------------------------------
+
+LENGTHS_SHOWN = (0, 1, 2, 3, 4, 5, 6, 8, 12, 16)
+COSTS = (
+    Column("n", lambda p, _: str(p["n"] or "-"), head=True),
+    Column("predicted\ntok/s", lambda p, _: number(p["predicted_tps"], 1)),
+    Column("predicted\nspeedup", lambda p, _: f"{p['predicted_speedup']:.2f}x"),
+    Column(
+        "measured\ntok/s", lambda p, _: number(p["measured_tps"], 1) if p["measured_tps"] else ""
+    ),
+    Column("error", lambda p, _: f"{p['error']:+.0%}" if p["error"] is not None else ""),
+    Column("accept\nlength", lambda p, _: number(p["accept_length"])),
+    Column("pays\nfrom", lambda p, _: number(p["needed_accept_length"]) if p["n"] else ""),
+    Column("ms a step:\ndraft", lambda p, _: number(p["draft_ms"], 1)),
+    Column("\nverify", lambda p, _: number(p["verify_ms"], 1)),
+    Column("\nrest", lambda p, _: number(p["rest_ms"], 1)),
+)
+
+
+def costs_shown(model: Json) -> list[Json]:
+    """The draft lengths to show: some, those that were measured, and the best."""
+    return [
+        p
+        for p in model["lengths"]
+        if p["n"] in LENGTHS_SHOWN or p["measured_tps"] is not None or p["n"] == model["best_n"]
+    ]
+
+
+def cost_notes(model: Json) -> list[str]:
+    """What the cost model says, in sentences."""
+    lines = []
+    for c in model["costs"]:
+        one, *_ = verify = c["verify_ms"]
+        sizes = [k for k in VERIFIED if k <= len(verify)]
+        passes = ", ".join(f"{verify[k - 1] / one:.2f}" for k in sizes)
+        lines.append(
+            f"At {c['depth']} tokens of context a pass takes {one:.1f} ms, and "
+            f"{passes} times that over {', '.join(map(str, sizes))} tokens."
+        )
+    who = model["drafter"]
+    best = next(p for p in model["lengths"] if p["n"] == model["best_n"])
+    if not best["n"]:
+        one = next(p for p in model["lengths"] if p["n"])
+        lines.append(
+            f"{who}: no draft length is predicted to pay. Drafts of {one['n']} need an accept "
+            f"length of {one['needed_accept_length']:.2f}; they have {one['accept_length']:.2f}."
+        )
+        return lines
+    rate = best["needed_rate"]
+    even = f", or {rate:.0%} of each position's tokens accepted," if rate is not None else ""
+    lines.append(
+        f"{who}: the best draft length by these costs is {best['n']}, at "
+        f"{best['predicted_speedup']:.2f}x; it breaks even at an accept length of "
+        f"{best['needed_accept_length']:.2f}{even} and has {best['accept_length']:.2f}."
+    )
+    return lines
+
+
+def _costs(model: Json, console: Console) -> list[RenderableType]:
+    several = f", temperature {model['temperature']:g}" if model["temperature"] else ""
+    title = f"Costs of {model['drafter']} at {model['depth']:.0f} tokens of context{several}"
+    tables = side_by_side(COSTS, costs_shown(model), console, lambda p: p["n"] == model["best_n"])
+    lines = [Text(line, style="dim") for line in cost_notes(model)]
+    return [Text(title, style="bold"), *tables, *lines]
 
 
 # ---- sentences --------------------------------------------------------------------------------
@@ -569,7 +640,8 @@ def to_markdown(result: Json) -> str:
                 al = number(part["accept_length"])
                 row = (workload, label(c), N_MAX.cell(c, UNICODE), *figures, al)
                 lines.append(_markdown_row(row))
-    for group in (alarms(result), notes(result), conclusions(result)):
+    costs = [line for model in result.get("cost_model") or () for line in cost_notes(model)]
+    for group in (costs, alarms(result), notes(result), conclusions(result)):
         lines += ["", *(f"- {line}" for line in group)] if group else []
     machine, build = result["machine"], result["build"]
     lines += [

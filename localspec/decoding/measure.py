@@ -8,6 +8,7 @@ dictated. On the demo model this takes about 0.7 s; runs correct what they find 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from localspec.decoding.adaptive import Adaptive, StepCosts, budgets_up_to, lengths_up_to
 from localspec.decoding.loop import Listener, Request, Session
 from localspec.drafters.base import Draft, Limited
-from localspec.records import SamplerSettings, Step
+from localspec.errors import UsageError
+from localspec.records import DepthCosts, SamplerSettings, Step
 
 SECONDS, ROUNDS = 0.4, 2
 """The target's pass is timed for so long, and at the least in so many rounds."""
@@ -25,6 +27,8 @@ third: the choice lies mostly among the short, and the long take most of the tim
 WORTH = 8.0
 """Trees are measured, and chosen, up to where a pass over one takes as long as so many plain ones:
 none is accepted that deep on average, and on a CPU the time that the larger ones take is long."""
+FEWEST_ROUNDS, MOST_ROUNDS, SECONDS_AT_DEPTH = 3, 15, 1.5
+"""How often and how long each depth of the context is measured for the cost model."""
 PROMPT, CYCLE = 32, 5
 """The dictated generation goes on from so many tokens, a repetition of a few: there an n-gram
 drafter finds a match, and a drafter that stops where it is unsure drafts on."""
@@ -46,7 +50,8 @@ def measure(session: Session, limits: list[int]) -> StepCosts:
     verify = _verify_costs(session, bounds)
     if tree:
         bounds[-1] = min(bounds[-1], len(verify) - 1)
-    rehearsal = _rehearse(session, limits, bounds)
+    prompt = _cycle(session, min(PROMPT, session.target.n_ctx // 2))
+    rehearsal = _rehearse(session, limits, bounds, prompt)
     rest = min(rehearsal.plain, default=verify[0] / 100)
     draft = [_added(seen, n, rest) for seen, n in zip(rehearsal.seen, bounds, strict=True)]
     # the prompt was taken in by all sources together; only the last can have a memory of its own
@@ -143,10 +148,71 @@ class _Rehearsal:
             self._stop()
 
 
-def _rehearse(session: Session, limits: list[int], bounds: Sequence[int]) -> _Rehearsal:
+def costs(session: Session, depths: Sequence[int]) -> tuple[DepthCosts, ...]:
+    """For the cost model: what every draft length of the session's drafter costs at these numbers
+    of tokens in the context, each measured (drafting: some lengths, with straight lines between
+    them). The session is cleared.
+
+    Raises ``UsageError`` for a drafter of trees or of several sources.
+    """
+    needs = session.drafter.needs
+    limits = session.drafter.limits if isinstance(session.drafter, Limited) else [needs.outputs - 1]
+    if needs.sequences > 1 or len(limits) > 1:
+        raise UsageError("The cost model is for one drafter of chains.")
+    bounds = limits.copy()
+    found = []
+    for depth in depths:
+        verify = _verify_at(session, depth)
+        rehearsal = _rehearse(session, limits, bounds, _cycle(session, depth))
+        rest = min(rehearsal.plain, default=0.0)
+        draft = _added(rehearsal.seen[0], bounds[0], rest)
+        found.append(DepthCosts(depth, tuple(verify), tuple(draft)))
+    return tuple(found)
+
+
+def _verify_at(session: Session, depth: int) -> list[float]:
+    """Seconds of a target pass by drafted tokens: the median of several rounds, up and down. What
+    was verified is taken back; a recurrent memory goes on from there instead."""
+    target, context = session.target, session.target.context
+    largest = session.drafter.needs.outputs
+    draft = Draft(largest)
+    draft.tokens[:] = prompt = _cycle(session, largest)
+    text = _cycle(session, depth)
+    seen: list[list[float]] = [[] for _ in range(largest)]
+    position = target.n_ctx  # nothing is there yet
+    began, done = perf_counter(), 0
+    while done < FEWEST_ROUNDS or (
+        done < MOST_ROUNDS and perf_counter() - began < SECONDS_AT_DEPTH
+    ):
+        for n in range(largest) if done % 2 == 0 else reversed(range(largest)):
+            if position + n >= target.n_ctx:
+                session.clear()
+                target.prefill(text, 0, lambda chunk, position: None)
+                context.synchronize()
+                position = depth
+            draft.n = n
+            start = perf_counter()
+            target.verify(prompt[0], draft, position)
+            context.synchronize()
+            seen[n].append(perf_counter() - start)
+            if session.model.can_roll_back:
+                context.truncate(depth)
+            else:
+                position += n + 1
+        done += 1
+    session.clear()
+    return [median(times) for times in seen]
+
+
+def _cycle(session: Session, length: int) -> list[int]:
+    size = session.model.vocab.size
+    return [size // 2 + i % min(CYCLE, size // 2) for i in range(length)]
+
+
+def _rehearse(
+    session: Session, limits: list[int], bounds: Sequence[int], prompt: list[int]
+) -> _Rehearsal:
     """``bounds``: the most that each source is to draft; ``limits`` are as they were afterwards."""
-    n_ctx, size = session.target.n_ctx, session.model.vocab.size
-    prompt = [size // 2 + i % min(CYCLE, size // 2) for i in range(min(PROMPT, n_ctx // 2))]
     tree = session.drafter.needs.sequences > 1
     plan = []
     for source, bound in enumerate(bounds):

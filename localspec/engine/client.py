@@ -31,6 +31,7 @@ from localspec.machine import memory
 from localspec.records import (
     BuildInfo,
     ContextSettings,
+    DepthCosts,
     Device,
     DrafterSettings,
     Generation,
@@ -245,6 +246,10 @@ class Engine:
         """By how much roundings alone take rows of this text apart (``Replayed.differences``)."""
         request = m.Rounding(next(self._ids), session, plain_session, prompt, tokens)
         return self._ask(m.Rounded, request).largest
+
+    def costs(self, session: str, depths: tuple[int, ...]) -> tuple[DepthCosts, ...]:
+        """What every draft length of the session costs, at each of these context depths."""
+        return self._ask(m.Costed, m.Costs(next(self._ids), session, depths)).costs
 
     def stream(
         self,

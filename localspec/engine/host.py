@@ -22,7 +22,7 @@ from typing import BinaryIO
 import msgspec
 
 from localspec.decoding.loop import Listener, Request, Session
-from localspec.decoding.measure import adaptive_lengths
+from localspec.decoding.measure import adaptive_lengths, costs
 from localspec.decoding.replay import probe, replay, rounding
 from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
@@ -301,6 +301,8 @@ class Host:
                 return m.Rounded(
                     request.id, rounding(session, plain, request.prompt, request.tokens)
                 )
+            case m.Costs():
+                return m.Costed(request.id, costs(self.session(request.session), request.depths))
             case m.Devices():
                 return m.Found(request.id, device_list())
             case m.Measure():

@@ -15,6 +15,7 @@ import msgspec
 from localspec.records import (
     BuildInfo,
     ContextSettings,
+    DepthCosts,
     Device,
     DrafterSettings,
     Generation,
@@ -150,6 +151,14 @@ class Rounding(Message, frozen=True):
     tokens: tuple[int, ...]
 
 
+class Costs(Message, frozen=True):
+    """Measure what every draft length of a session costs, at so many tokens in the context each
+    (answer: Costed)."""
+
+    session: str
+    depths: tuple[int, ...]
+
+
 class Devices(Message, frozen=True):
     """llama.cpp's devices and their memory now (answer: Found)."""
 
@@ -265,6 +274,10 @@ class Rounded(Message, frozen=True):
     largest: float
 
 
+class Costed(Message, frozen=True):
+    costs: tuple[DepthCosts, ...]
+
+
 class Found(Message, frozen=True):
     devices: tuple[Device, ...]
 
@@ -292,6 +305,7 @@ Request = (
     | Probe
     | Replay
     | Rounding
+    | Costs
     | Devices
     | Measure
     | MeasureSession
@@ -309,6 +323,7 @@ Answer = (
     | Probed
     | Replayed
     | Rounded
+    | Costed
     | Found
     | Measured
     | Failed

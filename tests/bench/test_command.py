@@ -279,3 +279,23 @@ def test_a_wrong_token_now_and_then_is_loud_and_fails_a_strict_bench(
     for said in (out, (tmp_path / "r.md").read_text()):
         assert "MISMATCH: ngram n=3 gives another output" in " ".join(said.split())
         assert "Its speed means nothing" in " ".join(said.split())
+
+
+def test_the_cost_model_predicts_what_was_measured_and_more(options, tiny_bytes, tmp_path, capsys):
+    options = replace(
+        options, cost_model=True, max_tokens=40, markdown=str(tmp_path / "r.md"), n_max=(2, 4)
+    )
+    assert bench(options) == 0
+    result = read(options)
+    (model,) = result["cost_model"]
+    assert [p["n"] for p in model["lengths"]] == list(range(17))
+    assert [p["n"] for p in model["lengths"] if p["measured_tps"]] == [0, 2, 4]
+    for p in model["lengths"]:
+        assert p["predicted_tps"] > 0
+        measured = p["measured_tps"]
+        assert p["error"] == (p["predicted_tps"] / measured - 1 if measured else None)
+    assert all(len(c["verify_ms"]) == len(c["draft_ms"]) == 17 for c in model["costs"])
+    out, _ = capsys.readouterr()
+    assert "Costs of ngram at" in out
+    assert "predicted" in out
+    assert "tokens of context a pass takes" in (tmp_path / "r.md").read_text()

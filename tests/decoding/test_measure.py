@@ -241,3 +241,52 @@ def test_trees_are_measured_up_to_where_they_can_be_worth_it(
     session.lengths = lengths
     generation = run(session, PROMPT, 30, ignore_eos=True, record=True)
     assert {s.nodes for s in generation.steps} <= {0, *budgets_up_to(7)}
+
+
+@pytest.mark.parametrize("make", [ngram, draft_model, sampled])
+def test_every_length_costs_something_at_every_depth(
+    sessions: Sessions,
+    tiny_target: Path,
+    tiny_draft: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Make,
+) -> None:
+    monkeypatch.setattr(measure_module, "SECONDS_AT_DEPTH", 0.0)
+    session = sessions.make(tiny_target, make(sessions, tiny_draft))
+    before = said(session)
+    n_max = session.drafter.needs.outputs - 1
+    near, far = measure_module.costs(session, (4, 120))
+    assert (near.depth, far.depth) == (4, 120)
+    for found in (near, far):
+        assert len(found.verify) == len(found.draft) == n_max + 1
+        assert min(found.verify) > 0
+        assert found.draft[0] == 0
+    assert said(session) == before
+
+
+def test_the_depth_is_that_of_the_context(
+    sessions: Sessions, tiny_target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every pass that is timed starts right behind the text, whatever was verified before."""
+    monkeypatch.setattr(measure_module, "SECONDS_AT_DEPTH", 0.0)
+    session = sessions.make(tiny_target, NgramDrafter(5, 1, 3))
+    honest, seen = Target.verify, []
+
+    def verify(self: Target, last: int, draft: Draft, position: int) -> Rows:
+        seen.append((draft.n, position, self.context.last_position()))
+        return honest(self, last, draft, position)
+
+    monkeypatch.setattr(Target, "verify", verify)
+    measure_module._verify_at(session, 50)
+    assert {(p, held) for _, p, held in seen} == {(50, 49)}
+    assert Counter(n for n, _, _ in seen) == dict.fromkeys(range(6), 3)
+
+
+def test_a_recurrent_memory_goes_on_instead_of_back(
+    sessions: Sessions, tiny_mamba: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure_module, "SECONDS_AT_DEPTH", 0.0)
+    session = sessions.make(tiny_mamba, NgramDrafter(3, 1, 3), n_ctx=64)
+    (found,) = measure_module.costs(session, (50,))
+    assert len(found.verify) == 4
+    assert min(found.verify) > 0
