@@ -16,6 +16,7 @@ from localspec.bench import gates, history
 from localspec.bench import report as reports
 from localspec.bench import resume as resuming
 from localspec.bench import table as tables
+from localspec.bench.advice import OtherQuant
 from localspec.bench.analysis import Measured, analyse, so_far
 from localspec.bench.audit import Audit, audit
 from localspec.bench.console import make_console
@@ -30,7 +31,7 @@ from localspec.bench.workloads import Workload, at_depths, load
 from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
 from localspec.engine.client import Engine, connect
 from localspec.errors import LocalspecError, UsageError
-from localspec.records import BenchOptions, DrafterSettings, LoadSettings
+from localspec.records import BenchOptions, DrafterSettings, LoadSettings, ModelInfo
 
 INTERRUPTED = 130
 
@@ -177,6 +178,7 @@ def measure(
             options=options,
             facts=facts,
             before=unfinished.sittings if unfinished is not None else (),
+            other_quants=_other_quants(target.name, model, described),
         )
         runner = Runner(plan, sessions, show, earlier=earlier)
         show.follow(lambda: _unjudged(report, runner.so_far()))
@@ -197,6 +199,29 @@ def measure(
         audits=audits,
         cost_models=costs,
     )
+
+
+def _other_quants(
+    target: str, model: ModelInfo, described: Mapping[str, Any]
+) -> tuple[OtherQuant, ...]:
+    """What the history knows of the same target in other quantisations on this machine."""
+    try:
+        earlier = history.past()
+    except LocalspecError:
+        return ()  # it is no part of the measurement
+    return tuple(
+        OtherQuant(p.quant, p.baseline_tps)
+        for p in earlier
+        if _without(p.target, p.quant) == _without(target, model.quant)
+        and (p.machine, p.status) == (described.get("cpu") or "", "complete")
+        and p.quant != model.quant
+        and p.baseline_tps
+    )
+
+
+def _without(name: str, quant: str) -> str:
+    """The name of a target that is called after its file, without the quantisation."""
+    return name.lower().replace(quant.lower(), "")
 
 
 def _unjudged(report: Callable[..., reports.Report], made: Measurement) -> reports.Report:

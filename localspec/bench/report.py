@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import __version__
+from localspec.bench.advice import OtherQuant, advice
 from localspec.bench.analysis import Measured
 from localspec.bench.audit import Audit
 from localspec.bench.cost_model import CostModel
@@ -57,6 +58,7 @@ class Report:
     """The sittings in which a resumed benchmark was measured before this one."""
     cost_models: tuple[CostModel, ...] | None = None
     """None: not asked for."""
+    other_quants: tuple[OtherQuant, ...] = ()
 
 
 # ---- the result file --------------------------------------------------------------------------
@@ -127,6 +129,7 @@ def result(report: Report) -> Json:
         "status": m.state,
         "resumed": [asdict(sitting) for sitting in report.before] or None,
         "candidates": [_candidate(report, c) for c in report.table.values()],
+        "advice": [asdict(a) for a in advice(report)],
         "cost_model": None
         if report.cost_models is None
         else [c.record() for c in report.cost_models],

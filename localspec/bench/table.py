@@ -192,7 +192,7 @@ def render(result: Json, console: Console) -> RenderableType:
         [*others[-1:], *under],
         [head, first],
         [*loud],
-        [*answer],
+        [*answer, *(Text(line) for line in advised(result))],
     ]
     parted = [part for block in blocks if block for part in ("", *block)]
     return Group(*parted[1:])
@@ -545,6 +545,11 @@ def _sources(c: Json) -> list[str]:
     return [f"{name(c)}: drafted by {', by '.join(parts)}."] if parts else []
 
 
+def advised(result: Json) -> list[str]:
+    """What to try next, and why."""
+    return [f"{a['text']} {a['next']}" for a in result.get("advice", ())]
+
+
 def conclusions(result: Json) -> list[str]:
     """The answer, in one sentence per temperature; none is drawn from a part of the runs."""
     if result["status"] == "interrupted":
@@ -641,7 +646,7 @@ def to_markdown(result: Json) -> str:
                 row = (workload, label(c), N_MAX.cell(c, UNICODE), *figures, al)
                 lines.append(_markdown_row(row))
     costs = [line for model in result.get("cost_model") or () for line in cost_notes(model)]
-    for group in (costs, alarms(result), notes(result), conclusions(result)):
+    for group in (costs, alarms(result), notes(result), conclusions(result), advised(result)):
         lines += ["", *(f"- {line}" for line in group)] if group else []
     machine, build = result["machine"], result["build"]
     lines += [
