@@ -18,6 +18,7 @@ import typer
 from localspec import __version__
 from localspec.errors import LocalspecError, NotHere, UsageError
 from localspec.records import (
+    LLAMA_CPP_PYTHON,
     LONGEST_DRAFT,
     BenchOptions,
     ChatOptions,
@@ -26,9 +27,6 @@ from localspec.records import (
     LoadSettings,
     TreeSize,
 )
-
-LLAMA_CPP_PYTHON = "0.3.36"
-"""The one version whose unstable calls are known; pyproject.toml pins the same."""
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
@@ -495,6 +493,20 @@ Temperature = Annotated[
 Stop = Annotated[list[str] | None, typer.Option(help="End the answer at this text; repeatable.")]
 
 
+AsJsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write the result as JSON, everything in it.")
+]
+AsCsv = Annotated[Path | None, typer.Option("--csv", help="Write the runs as CSV.")]
+AsMarkdown = Annotated[Path | None, typer.Option(help="Write the tables as Markdown.")]
+AsHtml = Annotated[Path | None, typer.Option(help="Write one HTML file with tables and plots.")]
+AsSvg = Annotated[Path | None, typer.Option(help="Write the plots as SVG.")]
+AsCard = Annotated[Path | None, typer.Option(help="Write a card to share, as SVG.")]
+
+
+def _name(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 def _share(value: str | None) -> float | None:
     """ "5%" or "5" as 0.05."""
     return None if value is None else float(value.strip().removesuffix("%")) / 100
@@ -623,9 +635,12 @@ def bench(
         typer.Option("--strict", help="Exit code 1 when an output differs by more than rounding."),
     ] = False,
     quiet: Quiet = False,
-    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+    json: AsJsonFile = None,
+    csv: AsCsv = None,
+    markdown: AsMarkdown = None,
+    html: AsHtml = None,
+    svg: AsSvg = None,
+    card: AsCard = None,
     save: Annotated[
         bool, typer.Option("--save/--no-save", help="Keep the result in the history.")
     ] = True,
@@ -673,9 +688,12 @@ def bench(
             strict=strict,
             cost_model=cost_model,
             quiet=quiet,
-            json=None if json is None else str(json),
-            csv=None if csv is None else str(csv),
-            markdown=None if markdown is None else str(markdown),
+            json=_name(json),
+            csv=_name(csv),
+            markdown=_name(markdown),
+            html=_name(html),
+            svg=_name(svg),
+            card=_name(card),
             save=save,
             fail_below=fail_below,
             fail_on_regression=_share(fail_on_regression),
@@ -797,16 +815,26 @@ PastBench = Annotated[str, typer.Argument(metavar="BENCH", help=_PAST)]
 @history.command("show")
 def show_bench(
     bench: PastBench,
-    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the table as Markdown.")] = None,
+    json: AsJsonFile = None,
+    csv: AsCsv = None,
+    markdown: AsMarkdown = None,
+    html: AsHtml = None,
+    svg: AsSvg = None,
+    card: AsCard = None,
 ) -> None:
     """The tables of a past benchmark, or files of it."""
     from localspec.bench.history_command import show
     from localspec.bench.outputs import given
 
-    outputs = {"json": json, "csv": csv, "markdown": markdown}
-    named = {option: None if path is None else str(path) for option, path in outputs.items()}
+    outputs = {
+        "json": json,
+        "csv": csv,
+        "markdown": markdown,
+        "html": html,
+        "svg": svg,
+        "card": card,
+    }
+    named = {option: _name(path) for option, path in outputs.items()}
     raise typer.Exit(show(bench, given(**named)))
 
 
@@ -876,6 +904,21 @@ def export(
         tree=_tree_size(tree),
     )
     return export(setup, how)
+
+
+@app.command()
+def doctor(
+    as_json: AsJson = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the Hub.")] = False,
+    self_test: Annotated[
+        bool,
+        typer.Option("--self-test/--no-self-test", help="Run the demo model, ten seconds or so."),
+    ] = True,
+) -> None:
+    """What works here and what does not, with remedies. Exit code 1 if something is broken."""
+    from localspec.doctor.command import doctor
+
+    raise typer.Exit(doctor(as_json=as_json, offline=offline, with_self_test=self_test))
 
 
 AnyModel = Annotated[

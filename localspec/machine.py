@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -212,6 +213,99 @@ def _saves_power(root: Path) -> bool:
     if _text(folder / "scaling_driver") in _ACTIVE_DRIVERS:
         return _text(folder / "energy_performance_preference") == "power"
     return _governor(root) == "powersave"
+
+
+_FEATURES = {
+    # ggml's name of what it was compiled for (ggml_backend_cpu_get_features): the kernel's names
+    "AVX": ("avx",),
+    "AVX2": ("avx2",),
+    "F16C": ("f16c",),
+    "FMA": ("fma",),
+    "AVX512": ("avx512f",),
+    "AVX512_VNNI": ("avx512_vnni",),
+    "AVX512_BF16": ("avx512_bf16",),
+    "AMX_INT8": ("amx_int8",),
+    "DOTPROD": ("asimddp",),
+    "MATMUL_INT8": ("i8mm",),
+    "SVE": ("sve",),
+}
+
+
+def cpu_features() -> tuple[str, ...] | None:
+    """What of ggml's CPU features this processor has; None where the machine does not say."""
+    text = _text(_ROOT / "proc/cpuinfo") or ""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
+    if found is None:
+        return None
+    flags = set(found[1].split())
+    return tuple(name for name, names in _FEATURES.items() if flags & set(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A graphics processor that the operating system knows, whatever llama.cpp can do with it.
+
+    ``driver``: whether a program can open it here; None where that cannot be told.
+    """
+
+    vendor: Literal["NVIDIA", "AMD", "Intel", "Apple"]
+    name: str
+    driver: bool | None = None
+
+
+_VENDORS: dict[str, Literal["NVIDIA", "AMD", "Intel"]] = {
+    "0x10de": "NVIDIA",
+    "0x1002": "AMD",
+    "0x8086": "Intel",
+}
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The graphics processors of this machine, by the operating system's account."""
+    if sys.platform == "darwin":
+        # an Intel Mac's are of no use to llama.cpp
+        return (Gpu("Apple", _cpu_name(), True),) if platform.machine() == "arm64" else ()
+    if sys.platform == "win32":
+        ask = "(Get-CimInstance Win32_VideoController).Name"
+        text = _output_of("powershell", "-NoProfile", "-Command", ask) or ""
+        return _windows_gpus(text)
+    return _linux_gpus(_ROOT)
+
+
+def _windows_gpus(text: str) -> tuple[Gpu, ...]:
+    found = []
+    for name in filter(None, map(str.strip, text.splitlines())):
+        vendor = next((v for v in _VENDORS.values() if v.lower() in name.lower()), None)
+        if vendor is None and "radeon" in name.lower():
+            vendor = "AMD"
+        if vendor is not None:
+            found.append(Gpu(vendor, name))
+    return tuple(found)
+
+
+def _linux_gpus(root: Path) -> tuple[Gpu, ...]:
+    """Display controllers on the PCI bus (class 0x03....) and what opens them: NVIDIA's own device
+    nodes, AMD's /dev/kfd. Under WSL the host's GPU is on no bus; its driver brings libraries."""
+    found = []
+    try:
+        devices = sorted((root / "sys/bus/pci/devices").iterdir())
+    except OSError:
+        devices = []
+    drivers = {
+        "NVIDIA": (root / "dev/nvidiactl").exists()
+        or (root / "usr/lib/wsl/lib/libcuda.so.1").exists(),
+        "AMD": (root / "dev/kfd").exists(),
+        "Intel": any((root / "dev/dri").glob("renderD*")),
+    }
+    for device in devices:
+        vendor = _VENDORS.get(_text(device / "vendor") or "")
+        if vendor is None or not (_text(device / "class") or "").startswith("0x03"):
+            continue
+        number = (_text(device / "device") or "").removeprefix("0x")
+        found.append(Gpu(vendor, f"{vendor} {number}".strip(), drivers[vendor]))
+    if not any(g.vendor == "NVIDIA" for g in found) and drivers["NVIDIA"]:
+        found.append(Gpu("NVIDIA", "NVIDIA", True))
+    return tuple(found)
 
 
 # ---- load ----------------------------------------------------------------------------------

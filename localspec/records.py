@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+LLAMA_CPP_PYTHON = "0.3.36"
+"""The one version whose unstable calls are known; pyproject.toml pins the same."""
+
 StopReason = Literal["eog", "length", "stop", "context", "cancelled"]
 FlashAttention = Literal["auto", "on", "off"]
 
@@ -386,13 +389,15 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
-    """The llama.cpp build inside the engine process."""
+    """The llama.cpp build inside the engine process. ``missing``: calls that drafters need and it
+    lacks."""
 
     llama_cpp_python: str
     llama_cpp: str
     backends: tuple[str, ...]
     devices: tuple[str, ...]
     system_info: str
+    missing: tuple[str, ...] = ()
 
 
 DeviceKind = Literal["cpu", "gpu", "igpu", "accel"]
@@ -482,6 +487,9 @@ class BenchOptions:
     json: str | None = None
     csv: str | None = None
     markdown: str | None = None
+    html: str | None = None
+    svg: str | None = None
+    card: str | None = None
     resume: str | None = None
     save: bool = True
     fail_below: float | None = None

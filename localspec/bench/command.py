@@ -21,7 +21,7 @@ from localspec.bench.analysis import Measured, analyse, so_far
 from localspec.bench.audit import Audit, audit
 from localspec.bench.console import make_console
 from localspec.bench.cost_model import CostModel, cost_models
-from localspec.bench.outputs import given, write_all
+from localspec.bench.outputs import KINDS, given, write_all
 from localspec.bench.plan import Candidate, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
@@ -75,7 +75,7 @@ def bench(options: BenchOptions) -> int:
     if options.resume is not None:
         unfinished = resuming.read(options.resume)
         options = resuming.merged(options, unfinished.options)
-    outputs = given(json=options.json, csv=options.csv, markdown=options.markdown)
+    outputs = given(**{kind: getattr(options, kind) for kind in KINDS})
     reports.check_writable(outputs)
     selection = select(options)
     with display(make_console(stderr=True), quiet=options.quiet) as show:

@@ -11,11 +11,36 @@ from localspec.errors import LocalspecError
 
 Json = dict[str, Any]
 
+
+def _html(result: Json) -> str:
+    from localspec.bench.page import to_html
+
+    return to_html(result)
+
+
+def _svg(result: Json) -> str:
+    from localspec.bench.drawings import to_svg
+
+    return to_svg(result)
+
+
+def _card(result: Json) -> str:
+    from localspec.bench.card import to_card
+
+    return to_card(result)
+
+
 WRITERS: dict[str, Callable[[Json], str]] = {
     "--json": to_json,
     "--csv": to_csv,
     "--markdown": to_markdown,
+    "--html": _html,
+    "--svg": _svg,
+    "--card": _card,
 }
+
+KINDS = tuple(option.removeprefix("--") for option in WRITERS)
+"""The same as fields of ``BenchOptions``."""
 
 
 def given(**names: str | None) -> dict[str, str]:

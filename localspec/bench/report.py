@@ -106,11 +106,13 @@ def result(report: Report) -> Json:
             "quick": plan.quick,
             "order": "interleaved" if m.together else "blocks",
         },
+        "options": None if report.options is None else asdict(report.options),
         "workloads": [{"name": name, "prompts": n} for name, n in workloads.items()],
         "prompts": [
             {
                 "workload": p.prompt.workload,
                 "id": p.prompt.id,
+                "depth": p.prompt.depth,
                 "tokens": len(p.tokens),
                 "sha256": hashlib.sha256(json.dumps(p.tokens).encode()).hexdigest(),
             }

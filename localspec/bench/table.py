@@ -634,28 +634,58 @@ def to_markdown(result: Json) -> str:
     ]
     for candidate in result["candidates"]:
         lines.append(_markdown_row([c.cell(candidate, UNICODE) for c in chosen]))
-    names = [w["name"] for w in result["workloads"]]
-    if len(names) > 1:
+    if by_workloads := workload_rows(result):
         lines += ["", "| workload | drafter | n | tok/s | speedup [95 %] | accept length |"]
-        lines.append("|---|---|---:|---:|---|---:|")
-        for workload in names:
-            for c in result["candidates"]:
-                part = c["by_workload"][workload]
-                figures = (number(part["decode_tps"], 1), speedup(part))
-                al = number(part["accept_length"])
-                row = (workload, label(c), N_MAX.cell(c, UNICODE), *figures, al)
-                lines.append(_markdown_row(row))
+        lines += ["|---|---|---:|---:|---|---:|", *map(_markdown_row, by_workloads)]
     costs = [line for model in result.get("cost_model") or () for line in cost_notes(model)]
     for group in (costs, alarms(result), notes(result), conclusions(result), advised(result)):
         lines += ["", *(f"- {line}" for line in group)] if group else []
-    machine, build = result["machine"], result["build"]
-    lines += [
-        "",
+    return "\n".join([*lines, "", *_made_with(result)]) + "\n"
+
+
+def _made_with(result: Json) -> list[str]:
+    """What the numbers belong to, and nobody else's machine has."""
+    machine, build, target = result["machine"], result["build"], result["target"]
+    devices = [d for d in build["devices"] if not d.startswith("CPU")]
+    files = [f"`{target['file']}` (SHA-256 `{target['sha256'] or 'not taken'}`)"]
+    drafters = {c["file"]: c["sha256"] for c in result["candidates"] if c["file"]}
+    files += [f"`{file}` (SHA-256 `{hash_ or 'not taken'}`)" for file, hash_ in drafters.items()]
+    return [
         f"localspec {result['localspec']}, llama.cpp {build['llama_cpp']} "
-        f"(llama-cpp-python {build['llama_cpp_python']}), {machine.get('cpu') or 'unknown CPU'}, "
-        f"{result['created']}",
+        f"(llama-cpp-python {build['llama_cpp_python']}), "
+        f"{', '.join([machine.get('cpu') or 'unknown CPU', *devices])}, {result['created']}",
+        "",
+        "<details><summary>Files and settings</summary>",
+        "",
+        *(f"- {file}" for file in files),
+        *(f"- {name}: {value}" for name, value in _settings(result["settings"])),
+        "",
+        "</details>",
     ]
-    return "\n".join(lines) + "\n"
+
+
+def _settings(settings: Json) -> list[tuple[str, str]]:
+    flat = {**settings, **settings.get("sampler", {})}
+    return [(k, str(v)) for k, v in flat.items() if k != "sampler" and v not in (None, "")]
+
+
+def workload_rows(result: Json) -> list[tuple[str, ...]]:
+    """Workload, drafter, n, tok/s, speedup, accept length; none where there is one workload."""
+    names = [w["name"] for w in result["workloads"]]
+    if len(names) < 2:
+        return []
+    parts = [(w, c, c["by_workload"][w]) for w in names for c in result["candidates"]]
+    return [
+        (
+            workload,
+            label(c),
+            N_MAX.cell(c, UNICODE),
+            number(part["decode_tps"], 1),
+            speedup(part),
+            number(part["accept_length"]),
+        )
+        for workload, c, part in parts
+    ]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -41,6 +41,7 @@ from localspec.llama import (
 from localspec.llama.context import AbortFlag
 from localspec.llama.library import device_list
 from localspec.llama.memory import buffers
+from localspec.llama.unstable import missing
 from localspec.records import (
     FULL_KV_TYPES,
     ContextSettings,
@@ -250,7 +251,7 @@ class Host:
         self.drafter_contexts: dict[str, list[Context]] = {}
 
     def serve(self) -> None:
-        self.pipe.send(m.Ready(0, build_info()))
+        self.pipe.send(m.Ready(0, replace(build_info(), missing=missing())))
         while True:
             request = self.pipe.requests.get()
             try:

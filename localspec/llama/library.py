@@ -12,9 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.records import BuildInfo, Device, DeviceKind
-
-REQUIRED = "0.3.36"
+from localspec.records import LLAMA_CPP_PYTHON, BuildInfo, Device, DeviceKind
 
 
 def _import_low_level() -> Any:
@@ -28,18 +26,18 @@ def _import_low_level() -> Any:
         if spec is None or spec.submodule_search_locations is None:
             raise LocalspecError(
                 "llama-cpp-python is not installed.",
-                f"Install it: pip install llama-cpp-python=={REQUIRED}",
+                f"Install it: pip install llama-cpp-python=={LLAMA_CPP_PYTHON}",
             )
         package = types.ModuleType("llama_cpp")
         package.__path__ = list(spec.submodule_search_locations)
         package.__spec__ = spec
         sys.modules["llama_cpp"] = package
     installed = importlib.metadata.version("llama-cpp-python")
-    if installed != REQUIRED:
+    if installed.partition("+")[0] != LLAMA_CPP_PYTHON:  # behind "+" stands the build: +cu124
         raise LocalspecError(
-            f"llama-cpp-python {installed} is installed; localspec needs {REQUIRED} exactly, "
-            "because it uses calls that change between versions.",
-            f"Install it: pip install llama-cpp-python=={REQUIRED}",
+            f"llama-cpp-python {installed} is installed; localspec needs {LLAMA_CPP_PYTHON} "
+            "exactly, because it uses calls that change between versions.",
+            f"Install it: pip install llama-cpp-python=={LLAMA_CPP_PYTHON}",
         )
     import llama_cpp.llama_cpp as low_level
 

@@ -14,6 +14,7 @@ import pytest
 from localspec.bench import history
 from localspec.bench.command import bench
 from localspec.bench.gates import GateFailed
+from localspec.bench.result_schema import Result
 from localspec.errors import (
     ContextTooSmall,
     DrafterError,
@@ -57,7 +58,9 @@ def test_the_demo_model_end_to_end(workload, tmp_path, capsys):
         model="demo", workloads=(workload,), n_max=(3,), max_tokens=12, strict=True,
         drafters=("draft-model", "ngram"),
         json=str(tmp_path / "r.json"), csv=str(tmp_path / "r.csv"),
-        markdown=str(tmp_path / "r.md"), engine=EngineOptions(threads=1),
+        markdown=str(tmp_path / "r.md"), html=str(tmp_path / "r.html"),
+        svg=str(tmp_path / "r.svg"), card=str(tmp_path / "card.svg"),
+        engine=EngineOptions(threads=1),
     )  # fmt: skip
     assert bench(options) == 0
     result = read(options)
@@ -78,6 +81,10 @@ def test_the_demo_model_end_to_end(workload, tmp_path, capsys):
     assert "9 runs on 3 prompts, about" in err
     assert (tmp_path / "r.csv").read_text().count("\n") == 1 + len(result["rows"])
     assert "| baseline |" in (tmp_path / "r.md").read_text()
+    Result.model_validate(result)
+    assert result["options"]["drafters"] == ["draft-model", "ngram"]
+    for name in ("r.html", "r.svg", "card.svg"):
+        assert "draft-model n=3" in (tmp_path / name).read_text()
 
 
 def test_results_are_kept_and_gates_fail_a_script(options, tmp_path, monkeypatch, capsys):
