@@ -241,6 +241,10 @@ class Result(_Part):
     warnings: list[str]
     status: Literal["complete"] | State
     resumed: list[EarlierSitting] | None
+    cost_model: list[dict[str, Any]] | None = Field(
+        description="Of --cost-model: by drafter the measured costs and, predicted from them, "
+        "every draft length."
+    )
     candidates: list[CandidateResult]
     rows: list[RunRecord]
     resume: dict[str, Any] | None = Field(
