@@ -14,8 +14,10 @@ which are counts of the longest drafts measured: for n up to those nothing is as
 first tokens of a draft are the same however many are asked for (prefix-stable). Beyond, acceptance
 and length are taken to go on like the last position that was seen often enough. tok/s = E / T.
 
-``verify`` and ``draft`` are of an otherwise idle target and of made-up text, so the prediction for
-a length that was measured tells how good all of them are: its error is shown.
+``verify`` and ``draft`` are measured after the runs, when the machine's clock and other load may be
+unlike theirs; so all of them are scaled by one factor, ``level``, which makes the plain pass what
+it was in the baseline's runs. They are of made-up text, too. How good all that is, the error of
+the prediction tells for each length that was measured.
 """
 
 from __future__ import annotations
@@ -71,20 +73,22 @@ class Prediction:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less 1."""
-        return self.tps / self.measured_tps - 1 if self.measured_tps else None
+        """Predicted over measured, less 1; the baseline is right by the choice of the level."""
+        return self.tps / self.measured_tps - 1 if self.measured_tps and self.n else None
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Of one drafter at one temperature. ``depth``: tokens in the context, mean over the runs.
-    ``plain``: a step of the baseline. ``lengths``: n = 1, 2, ...; n = 0 is ``plain``."""
+    ``costs`` are as measured, the predictions of ``level`` times that. ``plain``: a step of the
+    baseline. ``lengths``: n = 1, 2, ...; n = 0 is ``plain``."""
 
     drafter: str
     method: str
     temperature: float
     depth: float
     costs: tuple[DepthCosts, ...]
+    level: float
     plain: Prediction
     lengths: tuple[Prediction, ...]
 
@@ -106,7 +110,7 @@ class CostModel:
         always n long; None where even n + 1 tokens a step would not pay."""
         n = one.n
         verify, draft = _at(self.costs, self.depth, "verify"), _at(self.costs, self.depth, "draft")
-        needed = (verify[n] + draft[n] + one.rest) / self.plain.step
+        needed = (self.level * (verify[n] + draft[n]) + one.rest) / self.plain.step
         if needed > n + 1:
             return None
         low, high = 0.0, 1.0
@@ -123,6 +127,7 @@ class CostModel:
             "method": self.method,
             "temperature": self.temperature,
             "depth": self.depth,
+            "level": self.level,
             "costs": [
                 {
                     "depth": c.depth,
@@ -229,6 +234,8 @@ def model(
     if not fixed or not plain_tps:
         return None
     verify, draft = _at(costs, depth, "verify"), _at(costs, depth, "draft")
+    level = baseline.figures.times.verify / baseline.figures.counts.steps / verify[0]
+    verify, draft = [level * s for s in verify], [level * s for s in draft]
     plain = Prediction(0, 1.0, verify[0], 0.0, _rest(baseline), plain_tps)
     longest = max(fixed, key=lambda m: m.candidate.drafter.n_max)
     stable = all(_agree(m.figures.counts, longest.figures.counts) for m in fixed)
@@ -259,6 +266,7 @@ def model(
         members[0].candidate.temperature,
         depth,
         tuple(costs),
+        level,
         plain,
         tuple(lengths),
     )

@@ -26,6 +26,8 @@ RARE = 0.01
 
 VERIFIED = (2, 3, 4, 5, 9, 17)
 """Verify batches whose cost is told in words."""
+LEVELS_APART = 0.1
+"""From here on it is told that costs were measured under other conditions than the runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +302,12 @@ COSTS = (
     Column("error", lambda p, _: f"{p['error']:+.0%}" if p["error"] is not None else ""),
     Column("accept\nlength", lambda p, _: number(p["accept_length"])),
     Column("pays\nfrom", lambda p, _: number(p["needed_accept_length"]) if p["n"] else ""),
-    Column("ms a step:\ndraft", lambda p, _: number(p["draft_ms"], 1)),
-    Column("\nverify", lambda p, _: number(p["verify_ms"], 1)),
-    Column("\nrest", lambda p, _: number(p["rest_ms"], 1)),
+    Column("ms a step: draft\n/verify/rest", lambda p, _: _milliseconds(p)),
 )
+
+
+def _milliseconds(p: Json) -> str:
+    return "/".join(number(p[f"{part}_ms"], 1) for part in ("draft", "verify", "rest"))
 
 
 def costs_shown(model: Json) -> list[Json]:
@@ -325,6 +329,11 @@ def cost_notes(model: Json) -> list[str]:
         lines.append(
             f"At {c['depth']} tokens of context a pass takes {one:.1f} ms, and "
             f"{passes} times that over {', '.join(map(str, sizes))} tokens."
+        )
+    if abs(model["level"] - 1) > LEVELS_APART:
+        lines.append(
+            f"In the runs a pass took {model['level']:.2f} times that (other load, other clock), "
+            "and so it is predicted."
         )
     who = model["drafter"]
     best = next(p for p in model["lengths"] if p["n"] == model["best_n"])

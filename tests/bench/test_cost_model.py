@@ -12,7 +12,8 @@ from localspec.records import Counts, DepthCosts, Times
 
 VERIFY = tuple(0.010 + 0.002 * n for n in range(17))
 DRAFT = tuple(0.001 * n for n in range(17))
-COSTS = (DepthCosts(10, VERIFY, DRAFT), DepthCosts(110, tuple(2 * v for v in VERIFY), DRAFT))
+DEEP = tuple(0.020 + 0.008 * n for n in range(17))
+COSTS = (DepthCosts(10, VERIFY, DRAFT), DepthCosts(110, DEEP, DRAFT))
 
 
 def counts(reached, lengths, steps=100):
@@ -55,7 +56,8 @@ def predicted(measured, *drafters, depth=10.0, **more):
 def test_the_baseline_is_a_pass_and_the_rest_of_a_step(measured):
     found = predicted(measured, (2, counts((60, 40), (0, 0, 100))))
     assert found.plain.tps == pytest.approx(1 / 0.011)
-    assert found.plain.error == pytest.approx(0)
+    assert found.plain.tps == pytest.approx(found.plain.measured_tps)
+    assert found.plain.error is None, "it is the measure of the others"
 
 
 def test_each_length_up_to_the_measured_one_is_by_its_counts(measured):
@@ -102,11 +104,28 @@ def test_a_rate_that_was_hardly_seen_is_not_carried_on():
 
 
 def test_costs_are_those_of_the_runs_depth(measured):
+    """In the middle a pass takes 15 ms and 5 more for each token; 10 ms in the baseline's runs."""
     found = predicted(measured, (2, counts((60, 40), (0, 0, 100))), depth=60.0)
-    assert found.of(1).verify == pytest.approx(0.012 * 1.5)
-    assert found.of(1).draft == pytest.approx(0.001)
+    assert found.level == pytest.approx(10 / 15)
+    assert found.of(0).verify == pytest.approx(0.010)
+    assert found.of(1).verify == pytest.approx(0.020 * 10 / 15)
+    assert found.of(1).draft == pytest.approx(0.001 * 10 / 15)
     beyond = predicted(measured, (2, counts((60, 40), (0, 0, 100))), depth=500.0)
-    assert beyond.of(1).verify == pytest.approx(0.012 * 2)
+    assert beyond.of(1).verify == pytest.approx(0.028 / 2)
+
+
+def test_a_machine_that_was_slower_when_costs_were_measured_changes_no_prediction(measured):
+    _, table = measured((2, counts((60, 40), (0, 0, 100))))
+    base, *others = table.values()
+    slow = [
+        DepthCosts(c.depth, tuple(3 * s for s in c.verify), tuple(3 * s for s in c.draft))
+        for c in COSTS
+    ]
+    now, then = (model(others, base, costs, 10.0) for costs in (COSTS, slow))
+    assert [p.tps for p in then.lengths] == pytest.approx([p.tps for p in now.lengths])
+    assert then.needed_rate(then.of(2)) == pytest.approx(now.needed_rate(now.of(2)))
+    assert "In the runs a pass took 0.33 times that" in " ".join(cost_notes(then.record()))
+    assert "In the runs" not in " ".join(cost_notes(now.record()))
 
 
 def test_where_lengths_disagree_about_a_position_each_is_by_its_own(measured):
