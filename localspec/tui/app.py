@@ -157,7 +157,7 @@ class LocalspecApp(App[None]):
     @work(thread=True, group="first-start")
     def _first_start(self) -> None:
         """Nothing was chosen yet: the first model of the catalogue that is here, if any; else the
-        chat says what to do."""
+        way to one is shown."""
         from localspec.catalog import Catalogue
 
         try:
@@ -167,6 +167,25 @@ class LocalspecApp(App[None]):
             return
         if here:
             self.call_from_thread(self.use, model=here[0])
+        else:
+            self.call_from_thread(self._begin)
+
+    @work(group="begin")
+    async def _begin(self) -> None:
+        """No model is here: the way to the first one."""
+        from localspec.tui.screens.first_start import FirstStartScreen
+
+        chosen = await self.push_screen_wait(FirstStartScreen())
+        if chosen is None:
+            return
+        if chosen.what == "demo":
+            self.use(model="demo")
+            return
+        if chosen.what == "pull":
+            name, quant = chosen.name, chosen.quant
+            use = {"model": f"{name}:{quant}" if quant else name}
+            self.pulls.start(name, quant or None, entry=name, use=use)
+        self.action_mode("models")
 
     # ---- for screens --------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ class ModelTable(DataTable[Text]):
             "Use",
             tooltip="Choose this model and its drafter; downloads it where it is not here",
         ),
+        Binding("home", "scroll_top", show=False),  # the table's own are for columns
+        Binding("end", "scroll_bottom", show=False),
     ]
 
     def __init__(self) -> None:
