@@ -557,10 +557,12 @@ async def test_without_any_model_the_person_is_led_to_one(
 
     settings.values.model = None
     monkeypatch.setattr(Catalogue, "listings", lambda _self: [])
+    monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: None)
     async with chat(Player()) as c:
         await c.pilot.pause(0.2)
         text = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
         assert "pip install 'localspec[demo]'" in text
         assert "F2" in text
+        await c.press("escape")  # "Not now" of the dialog that offers the first model
         await c.ask("a")
         assert "Choose a model first" in c.notes

@@ -9,22 +9,20 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.tui.pulls import Pull
-from localspec.units import shortened
+from localspec.units import of_size, shortened
 
 if TYPE_CHECKING:
     from localspec.hub.download import FileProgress
 
 STATUS = 34
 """Columns for bytes, speed and time left."""
-PARTS = " ▏▎▍▌▋▊▉"
 
 
-def bar(done: float, width: int) -> Content:
-    """``done`` is a share of 1; eighths of a column are drawn."""
-    eighths = round(max(0.0, min(1.0, done)) * width * 8)
-    whole, part = divmod(eighths, 8)
-    filled = "█" * whole + (PARTS[part] if part else "")
-    return Content.assemble((filled.ljust(width), "$accent on $boost"))
+def bar(done: float, width: int) -> tuple[str, str]:
+    """The drawn and the open part of a bar: heavy and light, so that it needs no colour. ``done``
+    is a share of 1."""
+    full = round(max(0.0, min(1.0, done)) * width)
+    return "━" * full, "─" * (width - full)
 
 
 def share_of(pull: Pull) -> float:
@@ -66,8 +64,6 @@ class Downloads(Static):
         return [self._line(file, pull) for file in progress.files]
 
     def _whole(self, pull: Pull) -> Content:
-        from localspec.units import of_size
-
         assert pull.progress is not None
         kept = of_size(pull.progress.done, pull.progress.size)
         word = "asking again" if pull.state == "asking" else f"{pull.state}, kept"
@@ -84,10 +80,12 @@ class Downloads(Static):
         names = max(16, min(44, width - STATUS - 18))
         style = "$text-error" if pull.state == "failed" else "$text-muted"
         long = width - names - STATUS - 10
+        drawn, rest = bar(share, max(4, min(40, long)))
         return Content.assemble(
             shortened(name, names).ljust(names),
             "  ",
-            bar(share, max(4, min(40, long))),
+            (drawn, "$accent"),
+            (rest, "$text-disabled"),
             f" {100 * share:3.0f} %  ",
             (status[: width - names - 13], style),
         )

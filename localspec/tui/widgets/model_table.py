@@ -13,7 +13,7 @@ from textual.widgets import DataTable
 
 from localspec.tui.model_rows import Row, verdict_words
 from localspec.tui.pulls import Pull
-from localspec.tui.widgets.downloads import share_of
+from localspec.tui.widgets.downloads import bar, share_of
 from localspec.units import file_size, shortened
 
 MOST = 300
@@ -150,8 +150,9 @@ class ModelTable(DataTable[Text]):
         if pull.progress is None:
             return Text("asking ...", style="dim")
         share = share_of(pull)
-        full = round(share * BAR)
-        text = Text("█" * full + "░" * (BAR - full), style=self.app.current_theme.accent or "")
+        drawn, rest = bar(share, BAR)
+        text = Text(drawn, style=self.app.current_theme.accent or "")
+        text.append(rest, style="dim")
         text.append(f" {100 * share:.0f} %", style="bold")
         if self._is_wide and pull.progress.speed:
             text.append(f" {file_size(pull.progress.speed)}/s", style="dim")
@@ -161,7 +162,7 @@ class ModelTable(DataTable[Text]):
         if row.about:
             return Text(row.about, style="dim")
         text = Text(no_wrap=True, overflow="ellipsis")
-        for drafter in row.drafters:
+        for drafter in sorted(row.drafters, key=lambda d: not d.recommended):
             text.append(drafter.name, style="dim" if drafter.absent else "")
             if drafter.recommended:
                 text.append("★", style=self.app.current_theme.accent or "")
