@@ -89,7 +89,10 @@ def _problem(error: typer.TyperException) -> str:
 
 
 def _say(message: str, hint: str, exit_code: int) -> int:
-    print(f"localspec: {message}", *([hint] if hint else []), sep="\n", file=sys.stderr)
+    from localspec.units import folded
+
+    text = "\n".join([f"localspec: {message}", *([hint] if hint else [])])
+    print(folded(text, sys.stderr), file=sys.stderr)
     return exit_code
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TextIO
+
 
 def duration(seconds: float) -> str:
     """ "45 s", "2 min 10 s", "1 h 5 min"."""
@@ -43,3 +45,25 @@ def shortened(name: str, width: int) -> str:
         return name
     head = (width - 1) // 3
     return f"{name[:head]}…{name[head + 1 - width :]}"
+
+
+def folded(text: str, out: TextIO) -> str:
+    """``text`` for ``out``: on a terminal long lines are folded between words, and what goes on is
+    indented to where a label ends; anything else gets whole lines."""
+    import re
+    import shutil
+    import textwrap
+
+    if not out.isatty():
+        return text
+    width, lines = shutil.get_terminal_size().columns, []
+    for line in text.splitlines():
+        label = re.match(r"\S+ {2,}", line)
+        lines += textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=" " * (len(label[0]) if label else 0),
+            break_on_hyphens=False,
+            break_long_words=False,
+        ) or [""]
+    return "\n".join(lines)

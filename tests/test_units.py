@@ -1,6 +1,8 @@
+import io
+
 import pytest
 
-from localspec.units import parameters
+from localspec.units import folded, parameters
 
 
 @pytest.mark.parametrize(
@@ -16,3 +18,20 @@ from localspec.units import parameters
 )
 def test_parameters_are_counted_in_three_digits(n: int, words: str) -> None:
     assert parameters(n) == words
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sentence_is_folded_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "98.4 MB are needed and only 5.6 MB are free on /a/very-long/path/that-must-stay-whole."
+    shown = folded(text, Terminal())
+    assert " ".join(shown.split("\n")) == text
+    assert "\n" in shown
+    assert "/a/very-long/path/that-must-stay-whole." in shown.splitlines()
+    assert folded(text, io.StringIO()) == text

@@ -6,10 +6,8 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +19,7 @@ from localspec.chat.thinking import ThinkingSplitter
 from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
 from localspec.records import ChatOptions, Counts, DrafterSettings, DraftLength, Generation
+from localspec.units import folded
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -143,15 +142,14 @@ class Screen:
 
     def note(self, text: str) -> None:
         self.end_line()
-        if self.err.isatty():
-            text = _folded(text, shutil.get_terminal_size().columns)
+        text = folded(text, self.err)
         self.err.write(f"\x1b[2m{text}\x1b[0m\n" if self._dim_err and text else f"{text}\n")
         self.err.flush()
 
     def error(self, error: LocalspecError) -> None:
         self.end_line()
         hint = f"\n{error.hint}" if error.hint else ""
-        self.err.write(f"error: {error.message}{hint}\n")
+        self.err.write(folded(f"error: {error.message}{hint}", self.err) + "\n")
         self.err.flush()
 
     def notices(self, session: ChatSession) -> None:
@@ -211,18 +209,6 @@ class Screen:
         if shown:
             self.err.write("\r\x1b[K")
             self.err.flush()
-
-
-def _folded(text: str, width: int) -> str:
-    """Long lines folded between words; what goes on is indented to where a label ends."""
-    lines = []
-    for line in text.splitlines():
-        label = re.match(r"\S+ {2,}", line)
-        indent = " " * (len(label[0]) if label else 0)
-        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [
-            ""
-        ]
-    return "\n".join(lines)
 
 
 def _same_file(one: TextIO, other: TextIO) -> bool:

@@ -28,6 +28,7 @@ from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
 from localspec.engine import messages as m
 from localspec.errors import EngineFailed, LocalspecError, ModelFileError
+from localspec.fit import CONTEXT_STEP
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.llama import (
     Context,
@@ -432,7 +433,7 @@ class Host:
 
     def _notes(self, s: ContextSettings, n_ctx: int, drafter_has_cache: bool) -> list[str]:
         notes = []
-        if n_ctx > s.n_ctx:
+        if n_ctx > s.n_ctx and s.n_ctx % CONTEXT_STEP:  # more for a tree's branches is no news
             notes.append(
                 f"The context holds {n_ctx} tokens: llama.cpp rounds the {s.n_ctx} asked for up."
             )

@@ -23,7 +23,7 @@ from localspec.hub.plan import OpenChoice, named, plan
 from localspec.hub.progress import display
 from localspec.hub.stored import Stored
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
-from localspec.units import file_size, of_size
+from localspec.units import file_size, folded, of_size
 
 
 def pull(
@@ -204,7 +204,7 @@ def _means(asked: HubReference, has: HubReference) -> bool:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(folded(text, sys.stdout), markup=False, highlight=False, soft_wrap=True)
 
 
 def _width() -> int | None:

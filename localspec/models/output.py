@@ -13,7 +13,7 @@ from localspec.engine.client import Engine
 from localspec.errors import LocalspecError
 from localspec.fit import Fit
 from localspec.machine import Memory
-from localspec.units import file_size
+from localspec.units import file_size, folded
 
 _PIPE_WIDTH = 500
 """Into a pipe go whole lines: rich would fold them at 80 columns."""
@@ -29,7 +29,8 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(text)
+    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console.print(folded(text, sys.stderr))
 
 
 def write_json(answer: object) -> None:
