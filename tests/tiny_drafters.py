@@ -87,7 +87,8 @@ def tiny_dflash(
     if causal:
         add.add_causal_attention(True)
     if m_rope:
-        add.add_rope_dimension_sections([n_embd // N_HEAD // 2, 0, 0, 0])
+        half = n_embd // N_HEAD // 2  # shared by time, height and width
+        add.add_rope_dimension_sections([half - 2 * (half // 3), half // 3, half // 3, 0])
     model.add("fc.weight", random.matrix(n_embd, len(target_layers) * n_embd, 1.5))
     model.add("enc.output_norm.weight", np.ones(n_embd, np.float32))
     model.add("output_norm.weight", np.ones(n_embd, np.float32))

@@ -124,7 +124,7 @@ def test_near_the_end_of_the_context_the_block_is_what_fits(
 
 
 def test_a_target_with_m_rope_gets_the_same_positions(lab: Lab, target: Path, models: Path) -> None:
-    """With all of the head in the section of time, M-RoPE turns as plain RoPE does."""
+    """Text has one position, whichever section of the head it turns: so M-RoPE is plain RoPE."""
     found = []
     for name, options in (("neox", {}), ("m-rope", {"m_rope": True})):
         path = tiny_dflash(models / f"{name}.gguf", **options)
@@ -223,6 +223,17 @@ def test_dflash2_walks_from_each_choice_to_the_best_after_it(
     drafter._draft.n = 0
     drafter._walk(WALK)
     assert drafter._draft.tokens[: drafter._draft.n].tolist() == expected
+
+
+def test_dflash2_stops_before_an_id_that_the_target_has_not(
+    lab: Lab, target: Path, models: Path
+) -> None:
+    path = tiny_dflash(models / "walk.gguf", selector=3)
+    drafter = drafter_of(pair_of(lab, target, ("dflash", path)))
+    for width, expected in ((11, [8, 6, 10]), (10, [8, 6]), (8, [])):
+        drafter._width, drafter._draft.n = width, 0
+        drafter._walk(WALK)
+        assert drafter._draft.tokens[: drafter._draft.n].tolist() == expected
 
 
 def test_dflash2_drafts_candidates_of_its_rows(lab: Lab, target: Path, models: Path) -> None:

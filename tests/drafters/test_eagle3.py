@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from drafters.reading import Lab, Pair, accept_length, opened
 from tiny_drafters import tiny_eagle3
-from tiny_models import BOS, EOS, tiny_llama
+from tiny_models import BOS, EOS, tiny_gemma4, tiny_llama
 
 from localspec.decoding.sampling import Sampler
+from localspec.drafters.features import TargetFeatures
 from localspec.llama.context import Batch
 from localspec.records import DrafterSettings, SamplerSettings
 from localspec.resources import asset
@@ -146,6 +147,23 @@ def test_penalties_hold_for_drafts_too(lab: Lab, target: Path, head: Path) -> No
             assert draft[-1] == path[-1]
         changed += draft != pair_of(lab, target, head).begin(prompt).draft()
     assert changed
+
+
+def test_layer_n_is_what_the_target_ends_with(lab: Lab, models: Path) -> None:
+    """The states stand side by side in the order of the layers; the number after the last layer's
+    is the last hidden state."""
+    target = tiny_gemma4(models / "ends.gguf", n_embd=64, favour=SPEAKS_ON)
+    head = tiny_eagle3(
+        models / "ends-head.gguf", target_layers=(0, 1, 2), target_width=64, n_embd=64
+    )
+    pair = pair_of(lab, target, head).begin(PROMPT)
+    context, n = pair.target.context, len(PROMPT) - 1
+    parts = [context.layer_rows(0, n), context.layer_rows(1, n), context.hidden_rows(n)]
+    found = np.zeros((n, 3 * 64), np.float32)
+    TargetFeatures(context, (0, 1, 2), hidden=True).gather(range(n), found)
+    np.testing.assert_array_equal(found, np.concatenate(parts, axis=1))
+    assert len({part.tobytes() for part in parts}) == 3
+    assert len(pair.draft()) == 4
 
 
 def test_the_trained_head_has_the_accept_length_of_its_card(lab: Lab, demo_model: Path) -> None:

@@ -299,8 +299,10 @@ def test_missing_positions_mean_no_drafts(
     pair.draft()
     pair.drafter.accept([*pair.tokens, 5, 6], (0, 1))  # as after rows that never came
     pair.drafter.accept([*pair.tokens, 5, 6, 7, 7, 7], (0,))
-    draft = pair.drafter.draft([*pair.tokens, 5, 6, 7, 7, 7], 4)
-    assert draft.n == 0
+    tokens = [*pair.tokens, 5, 6, 7, 7, 7]
+    assert pair.drafter.draft(tokens, 4).n == 0
+    read = len(PROMPT) - 1 + 2
+    assert pair.drafter.reusable(tokens, len(tokens) - 1) == read
 
 
 # ---- in the loop ------------------------------------------------------------------------------
