@@ -169,6 +169,9 @@ def test_the_page_needs_nothing_else_and_has_everything(won):
     page = WRITERS["--html"](won)
     assert not re.search(r'(src|href)="|@import|url\(', page)
     assert page.count("<svg") == 4
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert svg.FONT in style
+    assert "&" not in style, "what is escaped there is no style"
     for c in won["candidates"]:
         assert f"{c['decode_tps']:.1f}" in page
     assert "mtp n=3 is " in page

@@ -120,9 +120,10 @@ class BenchScreen(ModeScreen):
 
     @work(thread=True, group="workloads")
     def _find_workloads(self) -> None:
-        from localspec.bench.workloads import DEFAULT
+        from localspec.bench.workloads import BUILT_IN, DEFAULT
 
-        self.app.call_from_thread(self.query_one(BenchSetup).offer_workloads, DEFAULT)
+        setup = self.query_one(BenchSetup)
+        self.app.call_from_thread(setup.offer_workloads, tuple(BUILT_IN), DEFAULT)
 
     def watch_state(self, state: State) -> None:
         self.query_one(BenchSetup).display = state == "setup"

@@ -11,7 +11,15 @@ from textual.screen import Screen
 from localspec.errors import LocalspecError
 from localspec.tui.screens.dialogs import Ask, Confirm
 
-KINDS = {".json": "--json", ".csv": "--csv", ".md": "--markdown"}
+KINDS = {
+    ".json": "--json",
+    ".csv": "--csv",
+    ".md": "--markdown",
+    ".html": "--html",
+    "card.svg": "--card",
+    ".svg": "--svg",
+}
+"""By the end of the name, the first that fits."""
 
 
 async def export(screen: Screen[Any], result: dict[str, Any]) -> None:
@@ -20,14 +28,17 @@ async def export(screen: Screen[Any], result: dict[str, Any]) -> None:
     from localspec.bench.report import check_writable
 
     name = f"localspec-{result['target']['name']}.json".replace("/", "-")
-    note = ".json: everything; .csv: the runs; .md: the tables"
+    note = (
+        ".json: everything; .csv: the runs; .md: the tables; .html: a page; .svg: the plots; "
+        "card.svg: a card to share"
+    )
     while True:
         given = await screen.app.push_screen_wait(Ask("Export", name, note=note))
         if given is None:
             return
         name = given
         path = Path(name).expanduser()
-        option = KINDS.get(path.suffix.lower())
+        option = next((o for end, o in KINDS.items() if path.name.lower().endswith(end)), None)
         if option is None:
             note = f"The name must end in {', '.join(KINDS)}."
             continue

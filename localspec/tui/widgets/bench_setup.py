@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from textual import on
@@ -60,7 +60,7 @@ class BenchSetup(VerticalScroll):
                 workloads: SelectionList[str] = SelectionList(id="workloads")
                 workloads.border_title = "Workloads"
                 yield workloads
-                file = Input(placeholder="a .txt or .jsonl of your own", id="file")
+                file = Input(placeholder="a file or folder of your own", id="file")
                 file.border_title = "File of prompts"
                 yield file
                 lengths = Input(placeholder="as recommended; else 3,5,8 or auto", id="lengths")
@@ -70,9 +70,9 @@ class BenchSetup(VerticalScroll):
         yield Static(id="estimate")
         yield Button("Start", variant="primary", id="start")
 
-    def offer_workloads(self, names: Iterable[str]) -> None:
+    def offer_workloads(self, names: Iterable[str], chosen: Collection[str]) -> None:
         self.query_one("#workloads", SelectionList).add_options(
-            Selection(name, name, True) for name in names
+            Selection(name, name, name in chosen) for name in names
         )
 
     def offer(self, target: Target) -> None:
