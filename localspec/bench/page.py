@@ -12,9 +12,11 @@ from localspec.bench import svg
 from localspec.bench.drawings import plots
 from localspec.bench.table import (
     UNICODE,
+    advised,
     alarms,
     columns,
     conclusions,
+    cost_notes,
     heading,
     notes,
     workload_rows,
@@ -34,6 +36,8 @@ def to_html(result: Json) -> str:
         heading=heading(result),
         conclusions=conclusions(result),
         alarms=alarms(result),
+        advised=advised(result),
+        costs=[line for model in result.get("cost_model") or () for line in cost_notes(model)],
         notes=notes(result),
         columns=columns(result),
         signs=UNICODE,

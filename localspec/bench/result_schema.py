@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from localspec.bench.advice import Advice
 from localspec.bench.audit import DivergenceClass
 from localspec.bench.plan import Phase
 from localspec.bench.report import SCHEMA
@@ -246,6 +247,7 @@ class Result(_Part):
         "every draft length."
     )
     candidates: list[CandidateResult]
+    advice: list[Advice] = Field(description="Sentences with this run's numbers, and what to try.")
     rows: list[RunRecord]
     resume: dict[str, Any] | None = Field(
         description="Of an interrupted benchmark: what --resume needs; else null."

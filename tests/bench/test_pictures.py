@@ -175,6 +175,8 @@ def test_the_page_needs_nothing_else_and_has_everything(won):
     for c in won["candidates"]:
         assert f"{c['decode_tps']:.1f}" in page
     assert "mtp n=3 is " in page
+    assert won["advice"]
+    assert all(a["next"].split(":")[0].split("'")[0] in page for a in won["advice"])
     assert page.count("<tr><td>chat8-0</td>") == 4  # each candidate's run of it
     assert won["prompts"][0]["sha256"] in page
     assert "SHA-256" in page
