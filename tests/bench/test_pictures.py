@@ -166,6 +166,7 @@ def test_ticks_are_round_and_go_round_everything(low, high):
 
 
 def test_the_page_needs_nothing_else_and_has_everything(won):
+    won["advice"] = [{"rule": 3, "text": "Found <this>.", "next": "Try that."}]
     page = WRITERS["--html"](won)
     assert not re.search(r'(src|href)="|@import|url\(', page)
     assert page.count("<svg") == 4
@@ -175,8 +176,7 @@ def test_the_page_needs_nothing_else_and_has_everything(won):
     for c in won["candidates"]:
         assert f"{c['decode_tps']:.1f}" in page
     assert "mtp n=3 is " in page
-    assert won["advice"]
-    assert all(a["next"].split(":")[0].split("'")[0] in page for a in won["advice"])
+    assert "Found &lt;this&gt;. Try that." in page
     assert page.count("<tr><td>chat8-0</td>") == 4  # each candidate's run of it
     assert won["prompts"][0]["sha256"] in page
     assert "SHA-256" in page
