@@ -123,6 +123,19 @@ async def test_one_is_opened_as_it_was_reported(app: LocalspecApp, tmp_path: Pat
         assert screen.state == "list"
 
 
+async def test_no_cell_is_cut_from_the_first_frame_on(app: LocalspecApp) -> None:
+    """Left to itself a table measures its cells only after it has painted them."""
+    async with app.run_test(size=(140, 45)) as pilot:
+        screen = await opened(pilot)
+        view = screen.query_one(ReportView)
+        table = view.query_one(Figures)
+        for live in (True, False):
+            view.show(made(), live=live)
+            for at, column in enumerate(table.columns.values()):
+                cells = [str(table.get_row_at(i)[at]) for i in range(table.row_count)]
+                assert column.get_render_width(table) - 2 >= max(map(len, cells))
+
+
 async def test_two_are_compared_the_earlier_first(app: LocalspecApp) -> None:
     async with app.run_test(size=(140, 45)) as pilot:
         screen = await opened(pilot)

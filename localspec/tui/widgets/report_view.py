@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import le
 from typing import Any, ClassVar
 
 from rich.console import Console, Group
@@ -11,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.coordinate import Coordinate
 from textual.widgets import DataTable, Static
 
 from localspec.bench.table import (
@@ -64,25 +66,34 @@ class Figures(DataTable[Text]):
     def __init__(self, **given: Any) -> None:
         super().__init__(cursor_type="row", cell_padding=1, **given)
         self._shown: tuple[Column, ...] = ()
+        self._widths: list[int] = []
 
     def fill(self, chosen: Sequence[Column], items: Sequence[Any]) -> None:
         rows = [[self._cell(c, c.cell(item, UNICODE)) for c in chosen] for item in items]
-        if tuple(chosen) == self._shown and len(rows) == self.row_count:
-            for at, cells in enumerate(rows):
-                for column, cell in enumerate(cells):
-                    if self.get_cell_at((at, column)) != cell:  # type: ignore[arg-type]
-                        self.update_cell_at((at, column), cell, update_width=True)  # type: ignore[arg-type]
+        # given, not found by the table: it would paint once before it has measured its cells
+        widths = [
+            max([*map(len, column.title.split("\n")), *(row[at].cell_len for row in rows)])
+            for at, column in enumerate(chosen)
+        ]
+        roomy = len(widths) == len(self._widths) and all(map(le, widths, self._widths))
+        if tuple(chosen) == self._shown and len(rows) == self.row_count and roomy:
+            for y, cells in enumerate(rows):
+                for x, cell in enumerate(cells):
+                    place = Coordinate(y, x)
+                    if self.get_cell_at(place) != cell:
+                        self.update_cell_at(place, cell)
             return
-        at = self.cursor_row
+        row = self.cursor_row
         self.clear(columns=True)
-        self._shown = tuple(chosen)
+        self._shown, self._widths = tuple(chosen), widths
         self.header_height = 1 + max((c.title.count("\n") for c in chosen), default=0)
-        for each in chosen:
-            self.add_column(Text(each.title, justify="right" if each.right else "left"))
+        for column, width in zip(chosen, widths, strict=True):
+            label = Text(column.title, justify="right" if column.right else "left")
+            self.add_column(label, width=width)
         self.fixed_columns = sum(c.head for c in chosen)
         for cells in rows:
             self.add_row(*cells)
-        self.move_cursor(row=min(at, max(0, len(rows) - 1)))
+        self.move_cursor(row=min(row, max(0, len(rows) - 1)))
 
     def _cell(self, column: Column, text: str) -> Text:
         colour = next((name for word, name in WORDS.items() if word in text), None)
