@@ -24,7 +24,7 @@ os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
 
 from textual.pilot import Pilot  # noqa: E402
 
-from localspec.tui.app import LocalspecApp  # noqa: E402
+from localspec.tui.app import LocalspecApp, collect_seldom  # noqa: E402
 from localspec.tui.settings import SettingsStore  # noqa: E402
 from localspec.tui.widgets.turns import AnswerView, Question, Transcript  # noqa: E402
 
@@ -102,6 +102,7 @@ async def main() -> None:
     app = LocalspecApp(settings=settings)
     async with app.run_test(size=(140, 45)) as pilot:
         await pilot.pause(0.5)
+        collect_seldom()
         lag = Lag()
         beating = asyncio.create_task(lag.beat())
         scroll = app.screen.query_one(Transcript)
@@ -113,6 +114,7 @@ async def main() -> None:
             await scroll.mount_all([Question("?"), view])
             print(f"{LINES} lines: {kind}", flush=True)
             gc.collect()
+            await asyncio.sleep(0.5)  # that was no part of it
             await lag.during("streamed", stream(scroll, view, line))
             await lag.during("resized", resize(pilot))
             await lag.during("tint", tint(view))

@@ -5,6 +5,7 @@ The commands are in commands.py; ``localspec --version`` answers before they are
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -37,6 +38,7 @@ def _on_a_terminal() -> bool:
 
 def _app() -> int:
     """The app, without importing a command: it has half a second to be there."""
+    gc.disable()  # what a start makes is kept: the app collects once it is there
     try:
         from localspec.tui.app import run
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from chat.scripted import ScriptedEngine
 
-from localspec.engine.messages import Chunk, Prefill
+from localspec.engine.messages import Chunk, Opened, Prefill
 from localspec.errors import EngineDied, LocalspecError
 from localspec.records import (
     BuildInfo,
+    Device,
     Generation,
     Scores,
     Span,
@@ -227,6 +228,13 @@ class Player(ScriptedEngine):
     def cancel(self) -> None:
         self.cancelled.set()
         self.go_on.set()
+
+    def open(self, session: str, *rest: Any) -> Opened:
+        opened = super().open(session, *rest)
+        return Opened(opened.id, session, opened.settings | {"threads": 2})
+
+    def devices(self) -> tuple[Device, ...]:
+        return ()
 
     def pieces(self, tokens: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(WORDS.text(token) for token in tokens)

@@ -272,6 +272,10 @@ class ChatScreen(ModeScreen):
     @work(thread=True, exclusive=True, group="look")
     def _look(self, setup: Setup) -> None:
         """Is the model here? Said before a question is asked in vain."""
+        # What the first answer needs, before it comes: importing it then would halt the drawing.
+        import markdown_it  # noqa: F401
+        import textual.highlight  # noqa: F401
+
         from localspec.catalog import resolve_target
 
         problem: LocalspecError | None = None
@@ -348,7 +352,7 @@ class ChatScreen(ModeScreen):
         thinking = self.localspec.settings.values.thinking
         if thinking is not None and (facts is None or facts.has_thinking_switch):
             right.append(f"thinking {'on' if thinking else 'off'}")
-        if self._talk is not None:
+        if self._talk is not None and not self.has_class("-narrow"):
             parts += ["   ", (f"“{self._talk.title}”", "italic")]
         left, told = Content.assemble(*parts), Content("   ".join(right))
         room = self.size.width - 2 - told.cell_length - 2

@@ -25,7 +25,7 @@ SAMPLER = (
     ("seed", "Seed", "empty: another one each time", 0.0, 2**31),
 )
 WHOLE = {"top_k", "seed"}
-THINKING = (("as the model does by itself", ""), ("on", "on"), ("off", "off"))
+THINKING = (("by itself", ""), ("on", "on"), ("off", "off"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class ChatSettingsScreen(ModalScreen[ChatSettings | None]):
             grid-size: 3; grid-columns: 18 16 1fr; grid-rows: 1; height: auto; margin: 1 0;
             grid-gutter: 0 1;
         }
+        Grid .dim { text-wrap: nowrap; text-overflow: ellipsis; }
         Input, Select { width: 1fr; }
         Input.-invalid { color: $error; }
     }
@@ -72,7 +73,7 @@ class ChatSettingsScreen(ModalScreen[ChatSettings | None]):
                 yield Label("Thinking")
                 switch = {None: "", True: "on", False: "off"}[given.thinking]
                 yield Select(THINKING, value=switch, allow_blank=False, id="thinking", compact=True)
-                yield Static("where the model has a switch for it", classes="dim")
+                yield Static("if the model has a switch", classes="dim")
                 yield Label("Token budget")
                 yield Input(
                     "" if given.max_tokens is None else str(given.max_tokens),

@@ -17,9 +17,9 @@ from textual.widget import Widget
 
 from localspec.tui.markdown import Block, Document, Line
 
-AT_ONCE = 60
+AT_ONCE = 12
 """Closed blocks that are wrapped in one go; more take turns with the event loop."""
-PART = 2_000
+PART = 800
 """Characters of a kept text that are parsed in one go."""
 
 
@@ -128,7 +128,7 @@ class MarkdownView(Widget):
         closed: list[Line] = []
         done = 0
         while done < len(self.document.closed):
-            for block in islice(self.document.closed, done, done + 8):
+            for block in islice(self.document.closed, done, done + 3):
                 closed += self._lines_of(block, first=not done)
                 done += 1
             await asyncio.sleep(0)

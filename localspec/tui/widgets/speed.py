@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Digits, Static
@@ -97,19 +96,25 @@ class SpeedPanel(VerticalScroll):
         self._accepted = Static()
         self._steps = Static()
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as speed:
-            speed.border_title = "Speed"
-            with Horizontal(id="rate"):
-                yield self._digits
-                yield self._beside
-            yield self._curve
+        self._wanted: tuple[Figures, str] | None = None
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._build)
+
+    async def _build(self) -> None:
+        """Made after the first paint, which would wait a good while for so many parts."""
+        speed = Vertical(Horizontal(self._digits, self._beside, id="rate"), self._curve)
+        speed.border_title = "Speed"
         self._accepted.border_title = "Accepted by position"
-        yield self._accepted
         self._steps.border_title = "Where a step's time goes"
-        yield self._steps
+        await self.mount_all([speed, self._accepted, self._steps])
+        if self._wanted is not None:
+            self.show(*self._wanted)
 
     def show(self, figures: Figures, measure_key: str) -> None:
+        self._wanted = figures, measure_key
+        if not self._steps.is_attached:
+            return
         width = max(self.size.width - 5, 20)
         self._digits.update(rate(figures.tps))
         length = figures.accept_length
