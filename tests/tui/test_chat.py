@@ -49,24 +49,40 @@ class Chat:
     def prompt(self) -> Prompt:
         return self.screen.query_one(Prompt)
 
-    async def settled(self) -> None:
-        """Nothing is going on any more."""
-        for _ in range(400):
+    async def until(self, happened: Callable[[], object]) -> None:
+        for _ in range(1000):
             await self.pilot.pause()
-            if not self.app.engine.busy and not any(
-                worker.group in ("answer", "store", "talk", "baseline", "switch")
-                and worker.is_running
-                and not isinstance(self.app.screen, Ask | Choose | Confirm | ConversationsScreen)
-                for worker in self.app.workers
-            ):
-                await self.pilot.pause()
+            if happened():
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError("the chat does not come to rest")
+        raise AssertionError("it does not come to that")
+
+    async def settled(self) -> None:
+        """Nothing is going on any more: looked at a few times, since a key's action, the worker
+        that it starts and the engine's job follow each other."""
+        quiet = 0
+
+        def at_rest() -> bool:
+            nonlocal quiet
+            dialog = self.app.screen is not self.screen
+            working = any(
+                worker.group in ("answer", "store", "talk", "baseline", "switch", "default")
+                and worker.is_running
+                for worker in self.app.workers
+            )
+            busy = self.app.engine.busy or (working and not dialog)
+            quiet = 0 if busy else quiet + 1
+            return quiet > 4
+
+        await self.until(at_rest)
 
     async def ask(self, text: str) -> None:
         self.prompt.write(text)
+        told = list(self.app._notifications)
         await self.pilot.press("enter")
+        await self.until(
+            lambda: not self.prompt.text or any(n not in told for n in self.app._notifications)
+        )
         await self.settled()
 
     async def press(self, *keys: str) -> None:
@@ -149,7 +165,7 @@ async def test_enter_sends_all_that_was_typed_before_it_and_keeps_what_comes_aft
 ) -> None:
     """However fast: a terminal hands over a pasted line as one burst of keys."""
     async with chat(Player(TEXT)) as c:
-        await c.pilot.pause()
+        await c.settled()
         for key in [*"What is this?", "enter", *"Next"]:
             c.app.post_message(Key(key, None if key == "enter" else key))
         await c.settled()
@@ -373,7 +389,7 @@ async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: Settin
     async with chat(engine) as c:
         await c.ask("a")
         await c.pilot.press("ctrl+g")
-        await c.pilot.pause()
+        await c.settled()
         screen = c.app.screen
         assert isinstance(screen, ChatSettingsScreen)
         screen.query_one("#temperature", Input).value = "9"
@@ -406,17 +422,21 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         await c.ask("b")
         assert "a" not in "".join(chr(i) for i in engine.prompts[-1] if i >= 4).split("\n")
         await c.pilot.press("ctrl+o")
-        await c.pilot.pause(0.1)
+        await c.until(
+            lambda: (
+                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
+            )
+        )
         screen = c.app.screen
         assert isinstance(screen, ConversationsScreen)
         assert screen.query_one(OptionList).option_count == 2
         screen.query_one(OptionList).highlighted = 1
         await c.pilot.press("r")
-        await c.pilot.pause()
+        await c.settled()
         assert isinstance(c.app.screen, Ask)
         c.app.screen.query_one(Input).value = "First"
         await c.pilot.press("enter")
-        await c.pilot.pause(0.1)
+        await c.settled()
         await c.pilot.press("enter")
         await c.settled()
         assert (c.questions, c.answers) == (["a"], ["one"])
@@ -425,12 +445,16 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         assert "one" in said and "two" not in said
         assert [e.title for e in Store().talks()] == ["First", "b"]
         await c.pilot.press("ctrl+o")
-        await c.pilot.pause(0.1)
+        await c.until(
+            lambda: (
+                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
+            )
+        )
         await c.pilot.press("delete")
-        await c.pilot.pause()
+        await c.settled()
         assert isinstance(c.app.screen, Confirm)
         await c.pilot.press("y")
-        await c.pilot.pause(0.1)
+        await c.settled()
         await c.pilot.press("escape")
         await c.settled()
         assert [e.title for e in Store().talks()] == ["b"]
@@ -444,7 +468,11 @@ async def test_a_kept_answer_looks_as_it_did(chat: Any) -> None:
         before = (document.source, bytes(document.drafted))
     async with chat(Player()) as c:
         await c.pilot.press("ctrl+o")
-        await c.pilot.pause(0.1)
+        await c.until(
+            lambda: (
+                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
+            )
+        )
         await c.pilot.press("enter")
         await c.settled()
         view = c.screen.query(AnswerView).last()
@@ -467,7 +495,7 @@ async def test_another_model_goes_on_with_the_conversation(chat: Any) -> None:
 async def test_earlier_questions_come_back_with_the_arrow_keys(chat: Any) -> None:
     Store().asked("from another day")
     async with chat(Player("one", "two")) as c:
-        await c.pilot.pause(0.1)
+        await c.settled()
         await c.ask("first\nof two lines")
         await c.ask("second")
         c.prompt.write("not sent")
@@ -492,14 +520,14 @@ async def test_a_conversation_is_written_as_markdown_or_json(
         await c.ask("Make a list")
         for again in (False, True):
             await c.pilot.press("f12")
-            await c.pilot.pause()
+            await c.settled()
             c.app.screen.query_one(Input).value = str(path)
             await c.pilot.press("enter")
-            await c.pilot.pause(0.1)
+            await c.settled()
             assert isinstance(c.app.screen, Confirm) == again
             if again:
                 await c.pilot.press("y")
-            await c.pilot.pause(0.1)
+            await c.settled()
     text = path.read_text("utf-8")
     if name.endswith("md"):
         assert text.startswith("# Make a list\n\nModel: demo\n")
@@ -544,7 +572,7 @@ async def test_an_error_before_any_answer_gives_the_question_back(
 ) -> None:
     settings.values.model = "no-such-model"
     async with chat(Player()) as c:
-        await c.pilot.pause(0.2)
+        await c.settled()
         assert "no model called" in str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
         await c.ask("a")
         assert (c.questions, c.prompt.text) == ([], "a")
@@ -559,7 +587,7 @@ async def test_without_any_model_the_person_is_led_to_one(
     monkeypatch.setattr(Catalogue, "listings", lambda _self: [])
     monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: None)
     async with chat(Player()) as c:
-        await c.pilot.pause(0.2)
+        await c.settled()
         text = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
         assert "pip install 'localspec[demo]'" in text
         assert "F2" in text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input, TextArea
 from tui.played import Player, answer, plain
 
 from localspec.tui.app import LocalspecApp
@@ -47,15 +48,14 @@ def opened(
 async def rest(pilot: Pilot[Any]) -> None:
     app = pilot.app
     assert isinstance(app, LocalspecApp)
-    for prompt in app.get_screen_stack("chat")[0].query(Prompt):
-        prompt.cursor_blink = False
-    for _ in range(300):
+    quiet = 0
+    while quiet < 20:
         await pilot.pause()
-        if not app.engine.busy:
-            break
+        quiet = 0 if app.engine.busy else quiet + 1
         await asyncio.sleep(0.01)
-    await pilot.pause(0.3)
     app.clear_notifications()
+    for field in (*app.screen.query(Input), *app.screen.query(TextArea)):
+        field.cursor_blink = False
     await pilot.pause()
 
 

@@ -217,6 +217,7 @@ class ChatScreen(ModeScreen):
         self._chat: ChatSession | None = None  # used in the engine's thread alone
         self._applied: tuple[Any, ...] = ()  # so is this: the drafter that was asked for last
         self._kept_store: Store | None = None
+        self._told = asyncio.Event()  # the last message of a job was dealt with
         self._facts: Facts | None = None
         self._baseline: Baseline | None = None
         self._talk: Talk | None = None
@@ -395,6 +396,7 @@ class ChatScreen(ModeScreen):
 
     @on(Known)
     def _known(self, message: Known) -> None:
+        self._told.set()
         for notice in message.notices:
             self.notify(notice, markup=False, timeout=8)
         if message.facts is None:
@@ -422,11 +424,19 @@ class ChatScreen(ModeScreen):
                 chat = self._ready(wish)
                 return work(chat, job)
             finally:
-                if self._chat is not None:
-                    self.post_message(Known(_facts(self._chat), self._chat.take_notices()))
+                now = self._chat
+                facts, notices = (_facts(now), now.take_notices()) if now else (None, [])
+                self.post_message(Known(facts, notices))
 
+        self._told.clear()
         try:
-            result = await self.engine.start(what, run)
+            job = self.engine.start(what, run)
+            try:
+                result = await job
+            finally:
+                # what the job has posted before may still be on its way, the answer's last words
+                # among it
+                await self._told.wait()
         except EngineDied:
             return None  # the app shows it
         except LocalspecError as error:
