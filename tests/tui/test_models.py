@@ -165,7 +165,7 @@ def opened(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(LocalspecApp, "DEFAULT_MODE", "models")  # the chat is made when shown
 
     class Opened:
-        def __init__(self, size: tuple[int, int] = (100, 30)) -> None:
+        def __init__(self, size: tuple[int, int] = (100, 24)) -> None:
             self.app = make_app()
             self.running = self.app.run_test(size=size)
 
@@ -185,7 +185,7 @@ def opened(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> Any:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-async def test_models_stand_in_groups_with_size_fit_and_drafters(opened: Any) -> None:
+async def test_models_stand_in_groups_whose_headings_the_cursor_steps_over(opened: Any) -> None:
     async with opened() as m:
         assert m.text.splitlines()[0] == "Ready on this machine"
         assert "To download" in m.text
@@ -195,9 +195,7 @@ async def test_models_stand_in_groups_with_size_fit_and_drafters(opened: Any) ->
         await m.choose("here")
         assert "The one that is here · MIT" in str(m.screen.query_one("#note", Static).content)
 
-
-async def test_the_cursor_steps_over_headings(opened: Any) -> None:
-    async with opened() as m:
+        await m.press("home")  # the cursor steps over headings
         seen = [m.table.key]
         for _ in range(3):
             await m.press("down")
@@ -361,16 +359,18 @@ async def test_enter_on_a_model_that_is_not_here_downloads_and_then_uses_it(open
 # ---- add, inspect, drafters, remove --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [REPO, f"https://huggingface.co/{REPO}"])
-async def test_add_takes_a_pasted_repo_and_lists_its_files_with_what_fits(
-    opened: Any, words: str
+async def test_add_takes_a_pasted_repo_or_address_and_lists_its_files_with_what_fits(
+    opened: Any,
 ) -> None:
     async with opened() as m:
         await m.press("a")
         dialog = await m.dialog(AddScreen)
-        dialog.query_one(Input).value = words
-        await m.press("enter")
-        await m.until(lambda: len(options(dialog)) == 2)
+        for words in (REPO, f"https://huggingface.co/{REPO}"):
+            dialog.query_one(OptionList).clear_options()
+            dialog.query_one(Input).focus()
+            dialog.query_one(Input).value = words
+            await m.press("enter")
+            await m.until(lambda: len(options(dialog)) == 2)
         assert "★" in options(dialog)[0] and "Q4_K_M" in options(dialog)[0]
         assert "✓ CPU" in options(dialog)[0] and "recommended" in options(dialog)[0]
         await m.press("enter")
@@ -400,19 +400,16 @@ async def test_add_searches_and_notes_a_model_in_the_catalogue_without_downloadi
         assert not list(hub_cache().rglob("*.gguf"))
 
 
-@pytest.mark.parametrize(("name", "facts"), [("here", "12 tokens"), ("far", "hf:me/m-GGUF")])
-async def test_inspect_tells_of_a_file_here_and_of_one_on_the_hub(
-    opened: Any, name: str, facts: str
-) -> None:
+async def test_inspect_tells_of_a_file_here_and_of_one_on_the_hub(opened: Any) -> None:
     async with opened() as m:
-        await m.choose(name)
-        await m.press("i")
-        dialog = await m.dialog(InspectScreen)
-        told = dialog.query_one("#facts", Static)
-        await m.until(lambda: facts in text_of(told))
-        assert "Fits in memory" in text_of(told)
-        await m.press("escape")
-        assert isinstance(m.app.screen, ModelsScreen)
+        for name, fact in (("here", "12 tokens"), ("far", "hf:me/m-GGUF")):
+            await m.choose(name)
+            await m.press("i")
+            told = (await m.dialog(InspectScreen)).query_one("#facts", Static)
+            await m.until(lambda told=told, fact=fact: fact in text_of(told))
+            assert "Fits in memory" in text_of(told)
+            await m.press("escape")
+            assert isinstance(m.app.screen, ModelsScreen)
 
 
 def text_of(widget: Static) -> str:

@@ -41,6 +41,10 @@ class Downloads(Static):
     }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = Content()
+
     def show(self, pulls: Sequence[Pull]) -> None:
         """Of what is done only the table tells."""
         lines = [line for pull in pulls if pull.state != "done" for line in self._lines(pull)]
@@ -48,8 +52,12 @@ class Downloads(Static):
         if len(lines) > room:
             more = len(lines) - room + 1
             lines = [*lines[: room - 1], Content.styled(f"and {more} more", "$text-muted")]
-        self.set_class(bool(lines), "-some")
-        self.update(Content("\n").join(lines))
+        text = Content("\n").join(lines)
+        if text != self._shown:  # a new layout of the screen only where the number of lines changes
+            several = len(lines) != len(self._shown.split("\n")) or not self._shown
+            self._shown = text
+            self.set_class(bool(lines), "-some")
+            self.update(text, layout=several)
 
     def _lines(self, pull: Pull) -> list[Content]:
         progress = pull.progress
