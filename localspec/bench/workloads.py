@@ -98,7 +98,8 @@ def _load_one(name: str, taken: Sequence[str]) -> Workload:
     if name in BUILT_IN:
         return _read(asset(f"workloads/{name}.jsonl"), name)
     path = Path(name).expanduser()
-    if path.suffix.lower() in prompt_files.ENDINGS or path.exists():
+    is_path = path.suffix.lower() in prompt_files.ENDINGS or len(path.parts) > 1
+    if is_path or path.exists():
         own = path.resolve().name if path.is_dir() else path.stem
         return _read(path, own if own not in taken else str(path))
     if name.lower().replace("_", "-") in ("speed-bench", "speedbench"):
