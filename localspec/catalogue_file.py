@@ -106,7 +106,9 @@ class DrafterEntry(_Table):
         return self
 
 
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""The names of entries and of drafters."""
+_Name = Annotated[str, Field(pattern=NAME)]
 
 
 class ModelEntry(_Table):

@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from localspec.architectures import KEEPS_STATES, RECURRENT
+from localspec.errors import UsageError
 from localspec.gguf_header import GGUFHeader, bytes_of
 from localspec.machine import Memory
 from localspec.records import READER_BATCH, ContextSettings, Device, LoadSettings, Use
@@ -34,6 +35,9 @@ RAM_MARGIN = 1 << 29
 CONTEXT_STEP = 256
 """llama.cpp pads every context to a multiple of this."""
 SMALLEST_CONTEXT = 512
+_FARTHEST, _LARGEST_CONTEXT = 16, 1 << 24
+"""How often its trained context a model may be asked for, and the most tokens of any: llama.cpp
+makes a cell of each even to simulate, and no scaling of positions goes nearly so far."""
 """Tokens; nothing is done with less."""
 
 DEFAULT_LOAD = LoadSettings()
@@ -128,6 +132,19 @@ class Fit:
                 return f"Fits with {how}: {need}, {there}.{most}"
             case _:
                 return f"Does not fit: {need}, {there}.{most}"
+
+
+def check_context(header: GGUFHeader, n_ctx: int) -> None:
+    """Raises ``UsageError`` for a context beyond all sense."""
+    trained = header.number("context_length") or 0
+    most = min(max(_FARTHEST * trained, 1 << 17), _LARGEST_CONTEXT)
+    most = most if trained else _LARGEST_CONTEXT
+    if n_ctx > most:
+        own = f"; {header.name} was trained with {trained:,}" if trained else ""
+        raise UsageError(
+            f"A context of {n_ctx:,} tokens is more than can be asked for{own}.",
+            f"Give --ctx a number up to {most:,}.",
+        )
 
 
 def gib(n_bytes: int) -> str:

@@ -797,10 +797,16 @@ def _other_kind(head: bytes, size: int, path: Path) -> ModelFileError:
         kind, hint = "holds only zeros where its header should be: an unfinished download", _AGAIN
     else:
         kind, hint = (
-            f"is not a GGUF file: it starts with {head[:8]!r}",
+            f"is not a GGUF file: it starts with {_shown(head[:8])}",
             "Give the path of a GGUF model file.",
         )
     return ModelFileError(f"{path} {kind}.", hint)
+
+
+def _shown(head: bytes) -> str:
+    """Bytes for people: as text where they are some."""
+    text = head.decode("ascii", "replace")
+    return repr(text) if text.isascii() and text.isprintable() else f"the bytes {head.hex(' ')}"
 
 
 def first_shard(path: Path) -> Path:

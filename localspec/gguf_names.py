@@ -137,6 +137,12 @@ def with_quant(choices: Iterable[Variant], quant: str) -> tuple[Variant, ...]:
     return exact or tuple(v for v, name in names if name.endswith("-" + asked))
 
 
+def label_among(choices: Iterable[Variant], variant: Variant) -> str:
+    """What tells it from the other models: its label, or its file where several share that."""
+    same = [v for v in choices if v.part is None and v.label.lower() == variant.label.lower()]
+    return variant.label if variant.part is None and len(same) == 1 else variant.file
+
+
 def preferred(choices: Iterable[Variant]) -> Variant | None:
     """The one to take when nothing else decides; ``choices`` may hold parts, which are never it."""
     models = [v for v in choices if v.part is None and v.complete]

@@ -161,11 +161,11 @@ def family_of(settings: DrafterSettings) -> Family:
         raise DrafterError("A drafter must draft at least one token.", "Raise --n-max.")
     if settings.tree and not family.trees:
         raise DrafterError(
-            f"A {settings.method} drafter proposes no trees.",
+            f"The drafter {settings.method} proposes no trees.",
             f"These do: {', '.join(name for name, f in FAMILIES.items() if f.trees)}.",
         )
     if family.has_file and not settings.path:
         raise DrafterError(
-            f"A {settings.method} drafter needs a GGUF file.", "Give --drafter a path."
+            f"The drafter {settings.method} needs a GGUF file.", "Give --drafter a path."
         )
     return family

@@ -25,7 +25,7 @@ import platformdirs
 from localspec import errors
 from localspec.engine import messages as m
 from localspec.engine.messages import Chunk, Opened, Prefill, Probed, Replayed
-from localspec.fit import Fit, Formula, Placement, refine
+from localspec.fit import Fit, Formula, Placement, check_context, refine
 from localspec.gguf_header import check_model_file
 from localspec.machine import memory
 from localspec.records import (
@@ -176,6 +176,7 @@ class Engine:
     ) -> Fit:
         """Whether and how it fits this machine now, by simulation."""
         target = check_model_file(path)
+        check_context(target, context.n_ctx)
         own = None
         if drafter.path is not None:
             own = check_model_file(drafter.path)

@@ -188,8 +188,8 @@ def translated(error: Exception, what: str) -> LocalspecError:
     repo = "/".join(what.split("/")[:2])
     if isinstance(error, OfflineModeIsEnabled):
         return HubUnreachable(
-            f"{what} is not here, and HF_HUB_OFFLINE forbids asking the Hub.",
-            "Unset HF_HUB_OFFLINE, or name a model that is here (`localspec models list`).",
+            f"HF_HUB_OFFLINE forbids asking the Hub about {what}.",
+            "Unset HF_HUB_OFFLINE, or use what is here (`localspec models list`).",
         )
     if isinstance(error, HFValidationError):
         return UsageError(f"{what!r} cannot be a repo of the Hub.", "A repo is OWNER/NAME.")

@@ -15,7 +15,7 @@ from rich.prompt import Confirm
 
 from localspec.catalog import Catalogue
 from localspec.errors import DownloadCancelled, HubUnreachable, ModelFileError, UsageError
-from localspec.gguf_names import preferred
+from localspec.gguf_names import label_among, preferred, quant_of
 from localspec.hub import stored
 from localspec.hub.download import Progress, download
 from localspec.hub.files import RemoteRepo
@@ -82,7 +82,8 @@ def _list(out: Console, remote: RemoteRepo) -> None:
         if variant.part is None:
             mark = "  recommended" if variant == best else ""
             files = f"  {len(variant.files)} files" if len(variant.files) > 1 else ""
-            _say(out, f"{variant.label:<16} {file_size(variant.size):>9}{files}{mark}")
+            label = label_among(remote.variants, variant)
+            _say(out, f"{label:<16} {file_size(variant.size):>9}{files}{mark}")
 
 
 # ---- verify and rm -----------------------------------------------------------------------------
@@ -126,8 +127,9 @@ class Removal:
     def lines(self) -> list[str]:
         lines = [str(file.reference) for file in self.files]
         if self.parts:
+            files = "file" if len(self.parts) == 1 else "files"
             repo = self.parts[0].parents[1].name.removeprefix("models--").replace("--", "/")
-            lines.append(f"{len(self.parts)} unfinished files of {repo}")
+            lines.append(f"{len(self.parts)} unfinished {files} of {repo}")
         return lines
 
     def carry_out(self) -> None:
@@ -185,7 +187,7 @@ def _stored(model: str) -> list[Stored]:
     reference = _place(model)
     found = find_cached(reference)
     if not found:
-        dead = [s for s in stored.everything() if _means(reference, s.reference)]
+        dead = [s for s in stored.everything() if s.size is None and _means(reference, s.reference)]
         if dead:
             return dead
         raise ModelFileError(
@@ -200,7 +202,9 @@ def _stored(model: str) -> list[Stored]:
 
 
 def _means(asked: HubReference, has: HubReference) -> bool:
-    return asked.repo == has.repo and asked.file in (None, has.file)
+    if asked.repo != has.repo or asked.file not in (None, has.file):
+        return False
+    return asked.quant is None or asked.quant.upper() == quant_of(has.file or "")
 
 
 def _say(console: Console, text: str) -> None:

@@ -57,7 +57,7 @@ State = Literal["waiting", "downloading", "verifying", "done", "failed", "cancel
 class FileProgress:
     """``done`` of ``size`` bytes are here, ``checked`` of them verified; ``speed`` in bytes/s.
 
-    ``note`` says what it waits for.
+    ``note`` says what it waits for; ``kept`` bytes of it were here before this download.
     """
 
     path: str
@@ -67,6 +67,7 @@ class FileProgress:
     state: State = "waiting"
     speed: float | None = None
     note: str = ""
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,7 @@ class _Meter:
                     state=t.state,
                     speed=speed if t.state == "downloading" else None,
                     note=t.note,
+                    kept=t.kept,
                 )
                 for t, speed in zip(transfers, speeds, strict=True)
             ),
@@ -240,7 +242,7 @@ class _Transfer:
     def __init__(self, file: RemoteFile, cancel: threading.Event, backoff: client.Backoff) -> None:
         self.file = file
         self.state: State = "waiting"
-        self.done = file.size - file.missing
+        self.done = self.kept = file.size - file.missing
         self.checked = 0
         self.received = 0
         """Bytes that came over the line, those thrown away included."""

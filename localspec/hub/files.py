@@ -20,7 +20,7 @@ from huggingface_hub.file_download import are_symlinks_supported, repo_folder_na
 from huggingface_hub.hf_api import ModelInfo
 
 from localspec.errors import HubError, HubNotFound, UsageError, did_you_mean
-from localspec.gguf_names import DRAFTER_PARTS, Variant, variants, with_quant
+from localspec.gguf_names import DRAFTER_PARTS, Variant, label_among, variants, with_quant
 from localspec.hub import client
 from localspec.reference import HubReference, hub_cache
 
@@ -205,6 +205,15 @@ def choose(remote: RemoteRepo, reference: HubReference) -> Variant | None:
             f"See {client.page(remote.repo)}/tree/{remote.revision}; perhaps it is being uploaded.",
         )
     return variant
+
+
+def words_for(remote: RemoteRepo, variant: Variant) -> str:
+    """What to type for a variant: its quantisation where that means it alone, else its file."""
+    revision = None if remote.revision == "main" else remote.revision
+    alone = label_among(remote.variants, variant) == variant.quant
+    if alone and variant.quant and revision is None:
+        return str(HubReference(remote.repo, quant=variant.quant))
+    return str(HubReference(remote.repo, variant.file, revision=revision))
 
 
 def drafters_in(remote: RemoteRepo) -> tuple[Variant, ...]:

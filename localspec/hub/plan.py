@@ -10,7 +10,7 @@ from pathlib import Path
 from localspec.catalog import Catalogue, DrafterSpec
 from localspec.errors import HubNotFound, UsageError, did_you_mean
 from localspec.gguf_names import DRAFTER_PARTS, Variant, preferred
-from localspec.hub.files import RemoteFile, RemoteRepo, choose, drafters_in, resolve
+from localspec.hub.files import RemoteFile, RemoteRepo, choose, drafters_in, resolve, words_for
 from localspec.reference import HubReference, parse_reference
 
 _FORM = "Name a model of `localspec models list`, or hf:OWNER/REPO, with :QUANT or /FILE.gguf."
@@ -24,7 +24,7 @@ class OpenChoice(UsageError):
         assert best is not None
         super().__init__(
             f"{remote.repo} holds several models: name one.",
-            f"Recommended for most: localspec models pull hf:{remote.repo}:{best.label}",
+            f"Recommended for most: localspec models pull {words_for(remote, best)}",
         )
         self.remote = remote
 
@@ -81,7 +81,7 @@ def named(model: str, quant: str | None, catalogue: Catalogue) -> Named:
     name, inside = catalogue.split(model)
     if name not in catalogue.names:
         raise UsageError(
-            f"There is no model called {model!r} to download.",
+            f"There is no model called {model!r}.",
             did_you_mean(model, catalogue.names) + _FORM,
         )
     choice = catalogue.chosen(name, quant or inside)

@@ -76,12 +76,15 @@ class Lines(Quiet):
         self._said: dict[int, tuple[str, str]] = {}
 
     def __call__(self, progress: Progress) -> None:
+        failed = [f for f in progress.files if f.state == "failed"]
         for i, file in enumerate(progress.files):
+            if failed and file is failed[0]:
+                continue  # its error ends the command, which says it
             now = (file.state, file.note)
             if self._said.get(i, ("waiting", "")) != now:
                 self._said[i] = now
                 if file.state == "downloading" and not file.note:
-                    done = f", {of_size(file.done, file.size)} here" if file.done else ""
+                    done = f", {of_size(file.kept, file.size)} here" if file.kept else ""
                     self._say(f"{file.path}: downloading {file_size(file.size)}{done}")
                 elif file.state == "verifying":
                     self._say(f"{file.path}: verifying")

@@ -258,7 +258,8 @@ def _repositories(
         asked.append({"search": reference.repo})
     found: dict[str, ModelInfo] = {}
     for question in asked:
-        listed = client.listed(next(iter(question.values())), limit=_FOUND_LIMIT, **question)
+        what = f"the search for {next(iter(question.values()))!r}"
+        listed = client.listed(what, limit=_FOUND_LIMIT, **question)
         for info in listed:
             found.setdefault(info.id, info)
     return list(found.values())

@@ -10,7 +10,7 @@ from localspec import machine
 from localspec.catalog import locate, resolve_drafters, resolve_target
 from localspec.engine.client import Engine
 from localspec.errors import UsageError
-from localspec.fit import Fit, estimate, gib
+from localspec.fit import Fit, check_context, estimate, gib
 from localspec.models import output
 from localspec.records import ContextSettings, DrafterSettings, EngineOptions
 
@@ -47,6 +47,7 @@ def fit(model: str, drafter: str, options: EngineOptions, *, as_json: bool = Fal
             first, others = remote_headers(place)
             memory = machine.memory(engine.devices())
             header = joined(first, others)
+            check_context(header, context.n_ctx)
             found = estimate(
                 header, memory, n_ctx=context.n_ctx, load=options.load, context=context
             )

@@ -9,9 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
+from localspec import resources
 from localspec.catalog import Catalogue, catalogue_name, locate
-from localspec.errors import HubUnreachable, LocalspecError, NotHere, UsageError
+from localspec.catalogue_file import read_catalogue
+from localspec.errors import HubNotFound, HubUnreachable, LocalspecError, NotHere, UsageError
 from localspec.gguf_header import GGUFHeader, check_header, check_model_file
+from localspec.gguf_names import label_among
 from localspec.hub import client, files
 from localspec.hub.files import RemoteRepo
 from localspec.hub.remote import read_remote
@@ -32,10 +35,11 @@ def remote_headers(reference: HubReference) -> tuple[GGUFHeader, list[GGUFHeader
     remote = files.resolve(reference.repo, reference.revision)
     variant = files.choose(remote, reference)
     if variant is None:
-        labels = [v.label for v in remote.variants if v.part is None]
+        models = [v for v in remote.variants if v.part is None]
+        labels = [label_among(models, v) for v in models]
         raise UsageError(
             f"{reference} holds several models: {', '.join(labels)}.",
-            f"Name one, such as hf:{reference.repo}:{labels[0]}.",
+            f"Name one, such as {files.words_for(remote, models[0])}.",
         )
     return read_remote(remote, variant)
 
@@ -67,7 +71,7 @@ def list_repository(reference: HubReference, *, as_json: bool) -> int:
     for o in offered:
         shards = f" ({len(o.variant.files)} files)" if len(o.variant.files) > 1 else ""
         part = f" ({o.variant.part})" if o.variant.part else ""
-        label = o.variant.label if o.variant.part is None else o.variant.file
+        label = label_among(remote.variants, o.variant)
         table.add_row(
             label + shards + part,
             file_size(o.variant.size),
@@ -114,7 +118,7 @@ def choice_explained(error: NotHere) -> NotHere:
     except LocalspecError as failed:
         return NotHere(error.message, f"{failed.message} {failed.hint}".strip(), error.words)
     lines = [
-        f"  {o.variant.label}  {file_size(o.variant.size)}"
+        f"  {label_among(remote.variants, o.variant)}  {file_size(o.variant.size)}"
         + (f"  {o.fit.verdict}" if o.fit else "")
         + ("  recommended" if o.recommended else "")
         for o in offered
@@ -220,8 +224,8 @@ def search_hub(text: str) -> list[FoundRepo]:
     ]
 
 
-def nothing_found(text: str) -> UsageError:
-    return UsageError(
+def nothing_found(text: str) -> HubNotFound:
+    return HubNotFound(
         f"The Hub has no GGUF model whose name has the words {text!r}.",
         "Search for fewer words, such as the model's name alone.",
     )
@@ -259,6 +263,8 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> int:
     path, entry = own.add(words, drafters, name)
     console = output.console()
     console.print(f"Added {entry} to {path}.", soft_wrap=True)
+    if entry in read_catalogue(resources.catalogue_file()).models:
+        console.print(f"It takes the place of the {entry} that comes with localspec.")
     console.print(f"Use it with: localspec bench --model {entry}", soft_wrap=True)
     return 0
 

@@ -10,7 +10,7 @@ from localspec.errors import LocalspecError
 from localspec.fit import Fit, estimate
 from localspec.gguf_header import GGUFHeader, joined
 from localspec.gguf_names import COMMENDED, Variant, preferred
-from localspec.hub.files import RemoteRepo
+from localspec.hub.files import RemoteRepo, words_for
 from localspec.hub.remote import read_remote
 from localspec.machine import Memory
 from localspec.models.output import CONTEXT
@@ -40,7 +40,7 @@ def offers(remote: RemoteRepo, memory: Memory, n_ctx: int = CONTEXT) -> tuple[Of
         fit = None
         if header is not None and variant in models:
             fit = estimate(scaled(header, variant.size), memory, n_ctx=n_ctx)
-        offered.append(Offer(variant, _words(remote, variant), _is_here(remote, variant), fit))
+        offered.append(Offer(variant, words_for(remote, variant), _is_here(remote, variant), fit))
     best = recommend(offered)
     return tuple(replace(o, recommended=o is best) for o in offered)
 
@@ -75,14 +75,6 @@ def _header(remote: RemoteRepo, models: Sequence[Variant]) -> GGUFHeader | None:
         return joined(*read_remote(remote, models[0])) if models else None
     except LocalspecError:
         return None  # sizes alone are worth listing
-
-
-def _words(remote: RemoteRepo, variant: Variant) -> str:
-    same = [v for v in remote.variants if v.part is None and v.quant == variant.quant]
-    revision = None if remote.revision == "main" else remote.revision
-    if variant.part is None and variant.quant and len(same) == 1 and revision is None:
-        return str(HubReference(remote.repo, quant=variant.quant))
-    return str(HubReference(remote.repo, variant.file, revision=revision))
 
 
 def _is_here(remote: RemoteRepo, variant: Variant) -> bool:

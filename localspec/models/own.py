@@ -7,18 +7,19 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from localspec import catalog
 from localspec.catalog import Catalogue, locate
-from localspec.catalogue_file import read_catalogue
+from localspec.catalogue_file import NAME, read_catalogue
 from localspec.errors import LocalspecError, UsageError
 from localspec.gguf_header import GGUFHeader, check_header, check_model_file
-from localspec.gguf_names import Variant, stem_of
+from localspec.gguf_names import stem_of
 from localspec.hub.files import choose, resolve
 from localspec.hub.remote import read_remote
 from localspec.pairing import check_pairing
-from localspec.reference import HubReference
+from localspec.reference import HubReference, parse_reference, reference_of
 
 
 def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[Path, str]:
@@ -32,6 +33,12 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[P
     if target.is_drafter_only:
         raise UsageError(f"{words} is a drafter.", "Add its target, and give it with --drafter.")
     entry = name or re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")
+    if not re.fullmatch(NAME, entry):
+        raise UsageError(
+            f"{entry!r} cannot be the name of a model: a name has only letters, digits and . _ -, "
+            "with a letter or digit first.",
+            "Give another with --name.",
+        )
     path = catalog.user_file()
     taken = read_catalogue(path).models if path.is_file() else {}
     if entry in taken:
@@ -52,6 +59,9 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[P
         lines.append(f"source = {source}")
         if len(used) == 1:
             lines.append("recommended = true")
+    if target.runs_mtp and "mtp" not in used:
+        lines += ["", f"[models.{_key(entry)}.drafters.mtp]", 'method = "mtp"']
+        lines += [] if used else ["recommended = true"]
     _append(path, lines)
     return path, entry
 
@@ -62,6 +72,12 @@ def _looked_at(words: str) -> tuple[GGUFHeader, str, str]:
     if isinstance(place, Path):
         header = check_model_file(place)
         path = header.path.absolute()
+        stored = reference_of(path)
+        if stored is not None:  # of the cache: its snapshot goes with the next pull or rm
+            asked = parse_reference(words)
+            size = sum(shard.stat().st_size for shard in {header.path, *header.shards})
+            stored = replace(stored, revision=asked.revision if asked else None)
+            return header, _source(stored, size), stem_of(path.name)
         return header, f"{{ path = {_string(str(path))} }}", stem_of(path.name)
     remote = resolve(place.repo, place.revision)
     variant = choose(remote, place)
@@ -71,14 +87,16 @@ def _looked_at(words: str) -> tuple[GGUFHeader, str, str]:
             f"`localspec models inspect hf:{place.repo}` lists them.",
         )
     header = check_header(*read_remote(remote, variant))
-    return header, _source(place, variant), stem_of(variant.file)
+    found = replace(place, file=variant.file)
+    return header, _source(found, variant.size), stem_of(variant.file)
 
 
-def _source(place: HubReference, variant: Variant) -> str:
-    parts = [f"repo = {_string(place.repo)}", f"file = {_string(variant.file)}"]
+def _source(place: HubReference, size: int) -> str:
+    assert place.file is not None
+    parts = [f"repo = {_string(place.repo)}", f"file = {_string(place.file)}"]
     if place.revision is not None:
         parts.append(f"revision = {_string(place.revision)}")
-    parts.append(f"size = {variant.size}")
+    parts.append(f"size = {size}")
     return "{ " + ", ".join(parts) + " }"
 
 

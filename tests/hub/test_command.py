@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import random
@@ -17,10 +18,13 @@ from pathlib import Path
 import pytest
 from hub_server import HubServer
 from huggingface_hub import constants, scan_cache_dir
+from rich.console import Console
 
 from localspec import catalog, cli
 from localspec.hub import client, files
+from localspec.hub.download import FileProgress, Progress
 from localspec.hub.files import RemoteFile
+from localspec.hub.progress import Lines
 from localspec.reference import hub_cache
 
 REPO = "me/m-GGUF"
@@ -230,9 +234,38 @@ def test_offline_what_is_here_is_used(
     _, out, _ = say("pull", f"hf:{REPO}:Q2_K", "-d", "none")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     code, again, err = say("pull", f"hf:{REPO}:Q2_K")
-    assert (code, again) == (0, out) and "HF_HUB_OFFLINE" in err
+    assert (code, again) == (0, out)
+    assert f"forbids asking the Hub about {REPO}. What is here is used" in err
     code, out, err = say("pull", f"hf:{REPO}:Q4_K_M")
     assert (code, out) == (1, "") and "HF_HUB_OFFLINE" in err
+
+
+def test_files_of_one_quantisation_are_told_apart_by_their_names(hub: HubServer, say: Say) -> None:
+    hub.add("o/two-GGUF", {"a-Q4_0.gguf": b"A", "b-Q4_0.gguf": b"BB", "c-Q8_0.gguf": b"CCC"})
+    code, out, err = say("pull", "hf:o/two-GGUF")
+    assert code == 2
+    assert [line.split()[0] for line in out.splitlines()] == ["a-Q4_0.gguf", "b-Q4_0.gguf", "Q8_0"]
+    assert err.rstrip().endswith("localspec models pull hf:o/two-GGUF/a-Q4_0.gguf")
+    assert say("pull", "hf:o/two-GGUF/a-Q4_0.gguf")[0] == 0
+
+
+def test_a_failure_is_said_once(repo: HubServer, say: Say) -> None:
+    repo.fail("/cdn/", status=403, times=99)
+    code, _, err = say("pull", f"hf:{REPO}:Q2_K", "-d", "none")
+    assert code == 1 and err.count("The Hub forbids access") == 1
+
+
+def test_a_first_download_does_not_read_like_a_resumed_one() -> None:
+    said = Console(file=io.StringIO(), width=200)
+    lines = Lines(said)
+    lines(Progress((FileProgress("a.gguf", 11_000, done=4_300, state="downloading"),)))
+    lines(Progress((FileProgress("a.gguf", 11_000, 5_000, state="verifying"),)))
+    lines(Progress((FileProgress("a.gguf", 11_000, 4_300, state="downloading", kept=4_000),)))
+    assert said.file.getvalue().splitlines() == [
+        "a.gguf: downloading 11.0 kB",
+        "a.gguf: verifying",
+        "a.gguf: downloading 11.0 kB, 4.0 of 11.0 kB here",
+    ]
 
 
 def test_faults_are_said_with_what_is_kept(repo: HubServer, say: Say) -> None:
@@ -376,8 +409,15 @@ def test_rm_takes_unfinished_downloads_and_dead_links(repo: HubServer, say: Say)
     file.part.parent.mkdir(parents=True)
     file.part.write_bytes(CONTENT[:1000])
     code, out, _ = say("rm", f"hf:{REPO}", "-y")
-    assert (code, out) == (0, f"1 unfinished files of {REPO}\n1.0 kB freed.\n")
+    assert (code, out) == (0, f"1 unfinished file of {REPO}\n1.0 kB freed.\n")
     assert not file.part.exists()
+    say("pull", f"hf:{REPO}:Q2_K", "-d", "none")
+    file.part.write_bytes(CONTENT[:1000])
+    assert say("rm", f"hf:{REPO}:Q4_K_M", "-y")[1].startswith("1 unfinished file of")
+    assert here() == {"m-Q2_K.gguf"}, "another quantisation than the one that was named"
+    code, _, err = say("rm", f"hf:{REPO}:Q4_K_M", "-y")
+    assert code == 1 and "is not in the cache" in err
+    say("rm", f"hf:{REPO}:Q2_K", "-y")
     say("pull", f"hf:{REPO}:Q4_K_M", "-d", "none")
     file.blob.unlink()
     assert "its content is gone" in say("verify")[1]

@@ -400,8 +400,8 @@ def test_a_model_and_its_drafter_are_added_and_used(
     before = own_file.read_text()
     typed("models", "add", str(trunk), code=2)
     assert "has a model mein-modell-q8_0 already" in typed.err
-    typed("models", "add", str(trunk), "--name", "two words", code=1)
-    assert "a name has only letters" in typed.err
+    typed("models", "add", str(trunk), "--name", "two words", code=2)
+    assert "a name has only letters" in typed.err and "two words" in typed.err
     typed("models", "add", "demo", "-d", str(heads), code=1)
     assert "cannot draft for" in typed.err
     assert own_file.read_text() == before
@@ -419,6 +419,22 @@ def test_a_model_of_the_hub_is_added_without_downloading_it(
     assert hub.bytes_sent("Large-Q8_0.gguf") < large.stat().st_size
     typed("run", "--model", "large.1", "hello", code=1)
     assert "localspec models pull large.1" in typed.err
+
+
+def test_a_model_of_the_cache_is_added_by_its_repository(
+    typed: Typed, own_file: Path, tmp_path: Path, hub: HubServer
+) -> None:
+    hub.add("me/Own-GGUF", {"own-Q8_0.gguf": tiny_mtp(tmp_path / "own.gguf", heads=1)})
+    typed("models", "pull", "hf:me/Own-GGUF")
+    typed("models", "add", "hf:me/Own-GGUF", "--name", "demo")
+    assert "takes the place of the demo that comes with localspec" in typed.out
+    entry = catalog.Catalogue.load().entry("demo")
+    assert (entry.source.repo, entry.source.file) == ("me/Own-GGUF", "own-Q8_0.gguf")
+    assert entry.source.path is None
+    assert entry.drafters["mtp"].source is None and entry.drafters["mtp"].recommended
+    typed("models", "verify", "demo")
+    typed("models", "rm", "demo", "-y")
+    typed("models", "pull", "demo")
 
 
 def test_every_entry_is_looked_up_on_the_hub(
@@ -465,6 +481,11 @@ def test_what_a_model_takes_here_is_simulated_with_its_drafter(typed: Typed) -> 
     found = typed.json("models", "fit", "demo", "--ctx", "2048")
     assert (found["verdict"], found["how"], found["n_ctx_max"]) == ("CPU", "simulated", 8192)
     assert found["need"]["CPU"]["kv"] == 2048 * 30 * 2 * 192 * 2
+
+
+def test_a_context_beyond_sense_is_refused_before_it_is_simulated(typed: Typed) -> None:
+    typed("models", "fit", "demo", "--ctx", "999999999", code=2)
+    assert "999,999,999 tokens" in typed.err and "up to 131,072" in typed.err
 
 
 def test_what_does_not_fit_ends_with_code_1_and_is_not_run(
