@@ -372,7 +372,7 @@ def test_searching_the_hub(typed: Typed, hub: HubServer, repository: str) -> Non
     assert rows[0][:3] == ["hf:you/Tiny-Other-GGUF", "(gated)", "9"]
     assert rows[1][0] == f"hf:{repository}" and rows[1][-1] == "mit"
     assert "localspec models inspect hf:you/Tiny-Other-GGUF" in out
-    typed("models", "search", "nothing", "like", "this", code=2)
+    typed("models", "search", "nothing", "like", "this", code=1)
     assert "Search for fewer words" in typed.err
     hub.fail("/api/models", status=429, headers={"Retry-After": "300"})
     typed("models", "search", "tiny", code=1)
