@@ -190,7 +190,7 @@ async def test_models_stand_in_groups_whose_headings_the_cursor_steps_over(opene
         assert m.text.splitlines()[0] == "Ready on this machine"
         assert "To download" in m.text
         assert "✓ CPU" in m.line("here") and "✓ here" in m.line("here")
-        assert "far★ small ngram" in m.line("here")
+        assert "★far small ngram" in m.line("here")
         assert "✓ ~CPU" in m.line("far") and "✗ too large" in m.line("huge")
         await m.choose("here")
         assert "The one that is here · MIT" in str(m.screen.query_one("#note", Static).content)

@@ -163,9 +163,9 @@ class ModelTable(DataTable[Text]):
             return Text(row.about, style="dim")
         text = Text(no_wrap=True, overflow="ellipsis")
         for drafter in sorted(row.drafters, key=lambda d: not d.recommended):
-            text.append(drafter.name, style="dim" if drafter.absent else "")
-            if drafter.recommended:
+            if drafter.recommended:  # before the name: the end may not have room
                 text.append("★", style=self.app.current_theme.accent or "")
+            text.append(drafter.name, style="dim" if drafter.absent else "")
             text.append(" ")
         return text
 
