@@ -18,7 +18,7 @@ from localspec.errors import DownloadCancelled, HubUnreachable, ModelFileError, 
 from localspec.gguf_names import label_among, preferred, quant_of
 from localspec.hub import stored
 from localspec.hub.download import Progress, download
-from localspec.hub.files import RemoteRepo
+from localspec.hub.files import RemoteRepo, known_damaged
 from localspec.hub.plan import OpenChoice, named, plan
 from localspec.hub.progress import display
 from localspec.hub.stored import Stored
@@ -108,9 +108,12 @@ def verify(model: str | None = None, *, quiet: bool = False) -> int:
     if not damaged:
         return 0
     first = damaged[0].reference
+    again = f"localspec models pull {first}"
+    if not known_damaged(damaged[0].path):
+        again = f"localspec models rm {first} --yes && {again}"
     raise ModelFileError(
         f"{len(damaged)} of {len(files)} files are not what the Hub has.",
-        f"Get them anew: localspec models rm {first} --yes && localspec models pull {first}",
+        f"Get them anew: {again}",
     )
 
 

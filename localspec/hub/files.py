@@ -20,7 +20,7 @@ from huggingface_hub.file_download import are_symlinks_supported, repo_folder_na
 from huggingface_hub.hf_api import ModelInfo
 
 from localspec.errors import HubError, HubNotFound, UsageError, did_you_mean
-from localspec.gguf_names import DRAFTER_PARTS, Variant, label_among, variants, with_quant
+from localspec.gguf_names import DRAFTER_PARTS, Variant, label_among, stem_of, variants, with_quant
 from localspec.hub import client
 from localspec.reference import HubReference, hub_cache
 
@@ -82,12 +82,12 @@ class RemoteFile:
 
     @property
     def is_here(self) -> bool:
-        return _has_size(self.local, self.size)
+        return _has_size(self.local, self.size) and not _mark(self.blob).exists()
 
     @property
     def blob_is_here(self) -> bool:
         """Its bytes are, perhaps under another name or commit."""
-        return _has_size(self.blob, self.size)
+        return _has_size(self.blob, self.size) and not _mark(self.blob).exists()
 
     @property
     def missing(self) -> int:
@@ -241,6 +241,28 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
+def _mark(blob: Path) -> Path:
+    """Is there where ``models verify`` found the blob damaged, so that a pull fetches it again;
+    until then it can still be used."""
+    return blob.with_name(f"{blob.name}.damaged")
+
+
+def mark(blob: Path, *, damaged: bool) -> None:
+    """Keeps what verifying a blob found. Raises ``OSError``."""
+    if damaged:
+        _mark(blob).touch()
+    else:
+        _mark(blob).unlink(missing_ok=True)
+
+
+def known_damaged(path: Path) -> bool:
+    """Whether a model at a path of the cache, or a shard of it, was found damaged."""
+    if not path.is_file():
+        return False
+    shards = [p for p in path.parent.iterdir() if stem_of(p.name) == stem_of(path.name)]
+    return any(p.is_symlink() and _mark(p.parent / p.readlink()).exists() for p in shards)
+
+
 def prepare(files: Iterable[RemoteFile]) -> None:
     """The folders that the files need. Raises ``OSError``."""
     for file in files:
@@ -255,6 +277,7 @@ def hand_over(file: RemoteFile, blob: Path) -> None:
     else:
         if blob != file.blob:
             blob.replace(file.blob)
+            mark(file.blob, damaged=False)
         link = _beside(file.local)  # what is there may be a dead link
         link.symlink_to(os.path.relpath(file.blob, file.local.parent))
         link.replace(file.local)

@@ -10,8 +10,16 @@ from pathlib import Path
 from localspec.catalog import Catalogue, DrafterSpec
 from localspec.errors import HubNotFound, UsageError, did_you_mean
 from localspec.gguf_names import DRAFTER_PARTS, Variant, preferred
-from localspec.hub.files import RemoteFile, RemoteRepo, choose, drafters_in, resolve, words_for
-from localspec.reference import HubReference, parse_reference
+from localspec.hub.files import (
+    RemoteFile,
+    RemoteRepo,
+    choose,
+    drafters_in,
+    known_damaged,
+    resolve,
+    words_for,
+)
+from localspec.reference import HubReference, parse_reference, reference_of
 
 _FORM = "Name a model of `localspec models list`, or hf:OWNER/REPO, with :QUANT or /FILE.gguf."
 
@@ -86,6 +94,8 @@ def named(model: str, quant: str | None, catalogue: Catalogue) -> Named:
         )
     choice = catalogue.chosen(name, quant or inside)
     here = catalogue.locate(name) if choice.reference is None else choice.path
+    if choice.reference is not None and here is not None and known_damaged(here):
+        here = None  # to be fetched again
     return Named(choice.reference, name, choice.quant or None, here)
 
 
@@ -112,9 +122,12 @@ def plan(model: Named, drafter: str, catalogue: Catalogue) -> list[Wanted]:
     elif model.entry is not None:
         more = []
         for spec in _listed(catalogue, model.entry, drafter):
-            if spec.path is not None:
+            again = None
+            if spec.path is not None and known_damaged(spec.path):
+                again = reference_of(spec.path)
+            if spec.path is not None and again is None:
                 more.append(Wanted(f"drafter {spec.name}", spec.path.name, here=spec.path))
-            elif (reference := parse_reference(spec.absent)) is not None:
+            elif (reference := again or parse_reference(spec.absent)) is not None:
                 there = ask(reference.repo, reference.revision)
                 variant = choose(there, reference)
                 assert variant is not None  # the catalogue names a file

@@ -85,8 +85,9 @@ def verify(
     report: Report = lambda _: None,
     cancel: threading.Event | None = None,
 ) -> list[bool]:
-    """Whether each is, byte for byte, what the Hub promised. Reads every byte; ``report`` hears of
-    it as in ``download``. Raises ``DownloadCancelled``, and ``HubError`` as ``promised`` does."""
+    """Whether each is, byte for byte, what the Hub promised. Reads every byte, and marks what is
+    damaged for the next pull; ``report`` hears of it as in ``download``. Raises
+    ``DownloadCancelled``, and ``HubError`` as ``promised`` does."""
     results: list[bool] = []
     progress = [FileProgress(s.path.name, s.size or 0, done=s.size or 0) for s in stored]
 
@@ -104,6 +105,9 @@ def verify(
         else:
             etag = one.promised()
             results.append(files.checksum(one.path, etag, note) == etag)
+            if one.blob is not None:
+                with suppress(OSError):  # a cache that cannot be written can still be verified
+                    files.mark(one.blob, damaged=not results[-1])
         p = progress[i]
         progress[i] = FileProgress(
             p.path, p.size, p.done, p.size, "done" if results[-1] else "failed"
@@ -133,6 +137,7 @@ def remove(stored: Sequence[Stored]) -> int:
             one.path.unlink(missing_ok=True)
             if blob is not None and not _names_of(blob):
                 blob.unlink(missing_ok=True)
+                files.mark(blob, damaged=False)
         for folder in {s.repo_folder for s in stored}:
             _tidy(folder)
     except OSError as error:

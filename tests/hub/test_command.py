@@ -364,10 +364,29 @@ def test_verify_finds_the_one_wrong_byte(repo: HubServer, say: Say) -> None:
     code, out, err = say("verify", f"hf:{REPO}:Q8_0")
     assert code == 1
     assert [line.split()[0] for line in out.splitlines()] == ["ok", "damaged", "ok"]
-    assert "1 of 3 files are not what the Hub has" in err and "models rm" in err
+    assert (
+        "1 of 3 files are not what the Hub has" in err
+        and "Get them anew: localspec models pull" in err
+    )
     assert not repo.requests, "a blob's name is its checksum"
-    say("rm", f"hf:{REPO}:Q8_0", "--yes")
     assert say("pull", f"hf:{REPO}:Q8_0")[0] == say("verify", f"hf:{REPO}:Q8_0")[0] == 0
+    assert repo.bytes_sent("m-Q8_0-00002-of-00003.gguf") == blob.stat().st_size
+    assert repo.bytes_sent("m-Q8_0-00001-of-00003.gguf") == 0
+    blob.write_bytes(bytes(blob.stat().st_size))
+    say("verify")
+    say("rm", f"hf:{REPO}:Q8_0", "--yes")
+    assert not list(blob.parent.glob("*.damaged"))
+
+
+def test_what_was_found_damaged_of_the_catalogue_is_fetched_again(
+    catalogue: None, repo: HubServer, say: Say
+) -> None:
+    say("pull", "mine")
+    small = next(hub_cache().glob("models--me--small/snapshots/*/small.gguf"))
+    for path in (remote("m-Q2_K.gguf").local, small):
+        path.write_bytes(bytes(path.stat().st_size))
+    assert say("verify")[0] == 1
+    assert say("pull", "mine")[0] == say("verify")[0] == 0
 
 
 def test_verify_asks_the_hub_where_the_cache_has_no_links(
