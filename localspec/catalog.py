@@ -34,7 +34,7 @@ from localspec.errors import (
     did_you_mean,
 )
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
-from localspec.gguf_names import DRAFTER_PARTS
+from localspec.gguf_names import DRAFTER_PARTS, label_among
 from localspec.pairing import check_pairing
 from localspec.records import DrafterSettings, DraftLength, TreeSize
 from localspec.reference import (
@@ -439,7 +439,7 @@ def find_hub_file(reference: HubReference, *, drafter: bool = False) -> Path:
         names = [f"hf:{reference.repo}/{variant.file}" for _, variant in found]
         raise UsageError(
             f"Of {reference} {len(found)} files are here: "
-            f"{', '.join(variant.label for _, variant in found)}.",
+            f"{', '.join(label_among([v for _, v in found], v) for _, v in found)}.",
             f"Name one, such as {names[0]}.",
         )
     path = discovery.find(reference) if not found else found[0][0]
