@@ -285,7 +285,7 @@ async def test_what_an_interrupted_download_left_is_shown_after_a_restart_and_re
         await m.choose("far")
         await m.press("delete")
         dialog = await m.dialog(Confirm)
-        assert "unfinished files of me/m-GGUF" in str(dialog.query_one(Static).content)
+        assert "1 unfinished file of me/m-GGUF" in str(dialog.query_one(Static).content)
         await m.press("y")
         await m.until(lambda: "kept" not in m.line("far"))
         assert not list(hub_cache().rglob("*.part"))
