@@ -1,4 +1,4 @@
-"""The pictures of the app in assets/screenshots/: every screen, driven by keys over the demo model.
+"""The pictures of the app in assets/screenshots/: Models, Chat and A/B, by keys over the demo model.
 
 What they show was measured while they were taken. ``python benchmarks/screenshots.py [FOLDER]``
 """
@@ -66,15 +66,6 @@ async def take(out: Path) -> None:
             await pilot.press("s")
             await rest(pilot)
             keep("ab")
-            await pilot.press("f5")
-            await pilot.pause()
-            await pilot.press("s")
-            await rest(pilot)
-            keep("bench-screen")
-            await pilot.press("f6")
-            await pilot.pause()
-            await rest(pilot)
-            keep("history")
 
 
 if __name__ == "__main__":
