@@ -346,8 +346,9 @@ def nobody(tmp_path: Path) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o005 == 0o005:
+            folder.chmod(0o755)
     os.seteuid(65534)
     try:
         yield

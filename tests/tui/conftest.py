@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.widgets import Input, TextArea
 
 from localspec.tui.app import LocalspecApp
 from localspec.tui.settings import SettingsStore
+
+
+@pytest.fixture(autouse=True)
+def _steady_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture does not depend on the moment of it."""
+    monkeypatch.setattr(TextArea, "_toggle_cursor_blink_visible", lambda _self: None)
+    monkeypatch.setattr(Input, "_toggle_cursor", lambda _self: None)
 
 
 @pytest.fixture

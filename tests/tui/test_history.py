@@ -66,7 +66,7 @@ def app(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> LocalspecApp:
 
 
 async def until(pilot: Pilot[Any], what: Callable[[], object]) -> None:
-    for _ in range(400):
+    for _ in range(2000):
         if what():
             return
         await pilot.pause(0.02)

@@ -119,7 +119,7 @@ class Shown:
         return self.screen.query_one(ModelTable)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        for _ in range(400):
+        for _ in range(2000):
             if holds():
                 return
             await self.pilot.pause(0.02)
