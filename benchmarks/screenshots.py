@@ -1,4 +1,4 @@
-"""The pictures of the app in assets/screenshots/: Models, Chat and A/B, by keys over the demo model.
+"""The pictures of the app in assets/screenshots/: Models, Chat and A/B, by keys on the demo.
 
 What they show was measured while they were taken. ``python benchmarks/screenshots.py [FOLDER]``
 """

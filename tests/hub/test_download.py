@@ -347,7 +347,7 @@ def nobody(tmp_path: Path) -> Iterator[None]:
         yield
         return
     for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o005 == 0o005:
+        if folder.stat().st_mode & 0o005 != 0o005:
             folder.chmod(0o755)
     os.seteuid(65534)
     try:
