@@ -32,6 +32,11 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 _SPEAKS_ON = {BOS: -8.0, EOS: -2.0}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: "system" not in item.path.parts)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What benchmarks keep goes into a folder of the session, in child processes too."""
