@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import psutil
 import pytest
 
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine
+from localspec.machine import default_threads
 from localspec.records import ContextSettings, DrafterSettings, Generation, SamplerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def engine(demo_model: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def context() -> ContextSettings:
-    return ContextSettings(n_ctx=512, threads=psutil.cpu_count(logical=False) or 1)
+    return ContextSettings(n_ctx=512, threads=default_threads())
 
 
 @pytest.fixture(scope="module")
