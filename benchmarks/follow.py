@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from in_process import host_of
+
 import localspec.llama  # noqa: F401  (before numpy)
 from localspec.catalog import DrafterSpec, resolve_drafters, resolve_target
 from localspec.decoding import loop
@@ -24,10 +26,8 @@ from localspec.decoding.loop import Listener, Request, Session
 from localspec.decoding.sampling import Sampler, softmax, top_k_ids
 from localspec.drafters.base import Draft, Drafter, Sampling
 from localspec.engine import messages as m
-from localspec.engine.host import Host, Pipe
 from localspec.llama import Rows
-from localspec.llama.context import AbortFlag
-from localspec.records import ContextSettings, DrafterSettings, LoadSettings, SamplerSettings
+from localspec.records import ContextSettings, DrafterSettings, SamplerSettings
 from localspec.resources import asset
 
 NGRAM = 3
@@ -301,24 +301,10 @@ class Watched:
         return token
 
 
-class _NoPipe:
-    """A host in this process has nobody at the other end."""
-
-    def __init__(self) -> None:
-        self.abort = AbortFlag()
-
-    def send(self, message: m.Message) -> None:
-        pass
-
-    def running(self, request: int | None) -> None:
-        self.abort.clear()
-
-
 @contextmanager
 def loaded(model: Path, *, n_ctx: int, threads: int) -> Iterator[Any]:
     """A host over ``model``, in this process, and what its sessions are to be opened with."""
-    host = Host(cast(Pipe, _NoPipe()))
-    host.answer(m.Load(1, str(model), LoadSettings()))
+    host, _ = host_of(model)
     context = ContextSettings(n_ctx, threads, flash_attn="on")
 
     def opened(settings: DrafterSettings) -> Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import IO
 
 
 def duration(seconds: float) -> str:
@@ -47,7 +47,7 @@ def shortened(name: str, width: int) -> str:
     return f"{name[:head]}…{name[head + 1 - width :]}"
 
 
-def folded(text: str, out: TextIO) -> str:
+def folded(text: str, out: IO[str]) -> str:
     """``text`` for ``out``: on a terminal long lines are folded between words, and what goes on is
     indented to where a label ends; anything else gets whole lines."""
     import re

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 
-from rich.console import Console, RenderableType
-from rich.constrain import Constrain
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
     TaskID,
     TextColumn,
 )
@@ -27,10 +24,8 @@ from localspec.bench.runner import (
     Starting,
     WarmingUp,
 )
+from localspec.progress import PLAIN_EVERY, Bars, Display
 from localspec.units import duration
-
-PLAIN_EVERY = 10.0
-"""Seconds between plain progress lines."""
 
 PHASES = {
     "main": "measuring",
@@ -58,18 +53,8 @@ def comparing(event: Comparing) -> str:
     return f"classing differences: {event.candidate.key}, about {duration(event.eta)} left"
 
 
-class Quiet:
+class Quiet(Display):
     """Shows nothing; what matters stands in the table."""
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -110,29 +95,19 @@ class Lines(Quiet):
         return time.monotonic() - self._last >= PLAIN_EVERY
 
 
-class _Line(Progress):
-    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
-        self._on = console  # asked for before Progress has a console of its own
-        super().__init__(*columns, console=console, auto_refresh=False, transient=True)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        # A terminal echoes Ctrl-C as two characters behind the line: they must not make a line of
-        # their own, or the last one drawn stays behind.
-        yield Constrain(self.make_tasks_table(self.tasks), self._on.width - 2)
-
-
 class Live(Quiet):
     """One line at the bottom of a terminal. It is drawn only when something happened, never by a
     thread of its own: the engine needs the cores."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = _Line(
+        self._progress = Bars(
             console,
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]:>11}", markup=False),
             TextColumn("{task.fields[eta]:>12}", markup=False),
+            transient=True,
         )
         self._task: TaskID = self._progress.add_task("loading", total=None, speed="", eta="")
 

@@ -211,7 +211,7 @@ def _means(asked: HubReference, has: HubReference) -> bool:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(folded(text, sys.stdout), markup=False, highlight=False, soft_wrap=True)
+    console.print(folded(text, console.file), markup=False, highlight=False, soft_wrap=True)
 
 
 def _width() -> int | None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from types import TracebackType
 
-from rich.console import Console, RenderableType
-from rich.constrain import Constrain
-from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.table import Column
 
 from localspec.hub.download import FileProgress, Progress
+from localspec.progress import PLAIN_EVERY, Bars, Display
 from localspec.units import duration, file_size, of_size, shortened
 
-PLAIN_EVERY = 10.0
-"""Seconds between plain progress lines."""
 _STATUS = 38
 """Columns for bytes, speed and time left."""
 
@@ -51,18 +47,8 @@ def total(progress: Progress) -> str:
     return "  ".join(words)
 
 
-class Quiet:
+class Quiet(Display):
     """Shows nothing."""
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
     def __call__(self, progress: Progress) -> None: ...
 
@@ -100,23 +86,12 @@ class Lines(Quiet):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class _Bars(Bars):
-    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
-        self._on = console
-        super().__init__(*columns, console=console, auto_refresh=False, expand=True)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        # A terminal echoes Ctrl-C as two characters at the end of the last line: they must not
-        # make a line of their own, or the bars are drawn one too low.
-        yield Constrain(self.make_tasks_table(self.tasks), self._on.width - 2)
-
-
 class Live(Quiet):
     """A bar for each file, and one for all where there are several."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = _Bars(
+        self._bars = Bars(
             console,
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
@@ -125,6 +100,7 @@ class Live(Quiet):
                 markup=False,
                 table_column=Column(width=_STATUS, no_wrap=True, overflow="ellipsis"),
             ),
+            expand=True,
         )
         self._tasks: list[TaskID] = []
         self._drawn = 0.0
