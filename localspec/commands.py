@@ -1031,8 +1031,15 @@ def pull_model(
 ) -> None:
     """Download a model and its drafter from Hugging Face. Goes on where it was interrupted."""
     from localspec.hub.command import pull
+    from localspec.hub.plan import OpenChoice
 
-    raise typer.Exit(pull(model, quant, drafter, quiet=quiet))
+    try:
+        code = pull(model, quant, drafter, quiet=quiet)
+    except OpenChoice as error:
+        from localspec.models.hub_command import choose_one
+
+        raise choose_one(error) from None
+    raise typer.Exit(code)
 
 
 @models.command("verify")

@@ -15,11 +15,11 @@ from rich.prompt import Confirm
 
 from localspec.catalog import Catalogue
 from localspec.errors import DownloadCancelled, HubUnreachable, ModelFileError, UsageError
-from localspec.gguf_names import label_among, preferred, quant_of
+from localspec.gguf_names import quant_of
 from localspec.hub import stored
 from localspec.hub.download import Progress, download
-from localspec.hub.files import RemoteRepo, known_damaged
-from localspec.hub.plan import OpenChoice, named, plan
+from localspec.hub.files import known_damaged
+from localspec.hub.plan import named, plan
 from localspec.hub.progress import display
 from localspec.hub.stored import Stored
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
@@ -44,9 +44,6 @@ def pull(
             _say(err, f"{error.message} What is here is used as it is.")
         _say(out, f"model  {here[0][0]}")
         return 0
-    except OpenChoice as error:
-        _list(out, error.remote)
-        raise
     if not quiet:
         for w in wanted:
             state = file_size(w.size) if w.missing else "here already"
@@ -74,16 +71,6 @@ def pull(
     for w in wanted:
         _say(out, f"{w.role}  {w.path}")
     return 0
-
-
-def _list(out: Console, remote: RemoteRepo) -> None:
-    best = preferred(remote.variants)
-    for variant in remote.variants:
-        if variant.part is None:
-            mark = "  recommended" if variant == best else ""
-            files = f"  {len(variant.files)} files" if len(variant.files) > 1 else ""
-            label = label_among(remote.variants, variant)
-            _say(out, f"{label:<16} {file_size(variant.size):>9}{files}{mark}")
 
 
 # ---- verify and rm -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localspec.catalog import Catalogue, DrafterSpec
 from localspec.errors import HubNotFound, UsageError, did_you_mean
-from localspec.gguf_names import DRAFTER_PARTS, Variant, preferred
+from localspec.gguf_names import DRAFTER_PARTS, Variant
 from localspec.hub.files import (
     RemoteFile,
     RemoteRepo,
@@ -17,7 +17,6 @@ from localspec.hub.files import (
     drafters_in,
     known_damaged,
     resolve,
-    words_for,
 )
 from localspec.reference import HubReference, parse_reference, reference_of
 
@@ -28,11 +27,9 @@ class OpenChoice(UsageError):
     """The words leave open which of a repo's models is meant."""
 
     def __init__(self, remote: RemoteRepo) -> None:
-        best = preferred(remote.variants)
-        assert best is not None
         super().__init__(
             f"{remote.repo} holds several models: name one.",
-            f"Recommended for most: localspec models pull {words_for(remote, best)}",
+            f"See what it offers: localspec models inspect hf:{remote.repo}",
         )
         self.remote = remote
 

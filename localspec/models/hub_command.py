@@ -17,6 +17,7 @@ from localspec.gguf_header import GGUFHeader, check_header, check_model_file
 from localspec.gguf_names import label_among
 from localspec.hub import client, files
 from localspec.hub.files import RemoteRepo
+from localspec.hub.plan import OpenChoice
 from localspec.hub.remote import read_remote
 from localspec.machine import Memory
 from localspec.models import output, own
@@ -107,6 +108,44 @@ def _offer_json(offer: Offer) -> dict[str, Any]:
     }
 
 
+def choose_one(error: OpenChoice) -> UsageError:
+    """Lists on stdout what a repository offers; returns the error with the one to take."""
+    offered = _models_of(error.remote)
+    console = output.console()
+    for line in _choices(error.remote, offered):
+        console.print(line, soft_wrap=True)
+    words = _words_to_get(error.remote, offered)
+    if any(o.recommended for o in offered):
+        return UsageError(error.message, f"Recommended here: localspec models pull {words}")
+    return UsageError(
+        error.message,
+        f"None of them fits this machine with a context of {output.CONTEXT:,} tokens; to have one "
+        f"all the same: localspec models pull {words}",
+    )
+
+
+def _models_of(remote: RemoteRepo) -> list[Offer]:
+    return [o for o in offers(remote, output.memory()) if o.variant.part is None]
+
+
+def _choices(remote: RemoteRepo, offered: Sequence[Offer]) -> list[str]:
+    """A line each: its name, size, parts, whether it fits, and which to take."""
+    lines = []
+    for o in offered:
+        n = len(o.variant.files)
+        words = [f"{label_among(remote.variants, o.variant):<16} {file_size(o.variant.size):>9}"]
+        words += [f"{n} files"] * (n > 1)
+        words += [o.fit.verdict] if o.fit else []
+        words += ["recommended"] * o.recommended
+        lines.append("  ".join(words))
+    return lines
+
+
+def _words_to_get(remote: RemoteRepo, offered: Sequence[Offer]) -> str:
+    best = next((o for o in offered if o.recommended), None)
+    return best.words if best else f"hf:{remote.repo}:QUANT"
+
+
 def choice_explained(error: NotHere) -> NotHere:
     """The same error with what the repository offers in its hint, where the Hub answers."""
     reference = parse_reference(error.words)
@@ -114,19 +153,12 @@ def choice_explained(error: NotHere) -> NotHere:
         return error
     try:
         remote = files.resolve(reference.repo, reference.revision)
-        offered = [o for o in offers(remote, output.memory()) if o.variant.part is None]
+        offered = _models_of(remote)
     except LocalspecError as failed:
         return NotHere(error.message, f"{failed.message} {failed.hint}".strip(), error.words)
-    lines = [
-        f"  {label_among(remote.variants, o.variant)}  {file_size(o.variant.size)}"
-        + (f"  {o.fit.verdict}" if o.fit else "")
-        + ("  recommended" if o.recommended else "")
-        for o in offered
-    ]
-    best = next((o for o in offered if o.recommended), None)
-    get = best.words if best else f"hf:{reference.repo}:QUANT"
-    hint = "\n".join(["It offers:", *lines, f"Get one with: localspec models pull {get}"])
-    return NotHere(error.message, hint if lines else error.hint, error.words)
+    hint = "\n".join(["It offers:", *(f"  {line}" for line in _choices(remote, offered))])
+    hint += f"\nGet one with: localspec models pull {_words_to_get(remote, offered)}"
+    return NotHere(error.message, hint if offered else error.hint, error.words)
 
 
 # ---- drafters and search -------------------------------------------------------------------------

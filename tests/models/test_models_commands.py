@@ -240,6 +240,22 @@ def test_a_repository_is_listed_with_sizes_and_what_fits(
     assert "None of them fits this machine" in out
 
 
+def test_a_pull_that_leaves_the_choice_open_says_what_fits(
+    typed: Typed, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = typed("models", "pull", f"hf:{repository}", code=2)
+    rows = [line.split() for line in out.splitlines()]
+    assert [(row[0], row[3:]) for row in rows] == [
+        ("Q4_K_M", ["CPU", "recommended"]),
+        ("Q8_0", ["CPU"]),
+    ]
+    assert f"localspec models pull hf:{repository}:Q4_K_M" in typed.err
+    monkeypatch.setattr(output, "memory", lambda: output.Memory(1 << 20, 1 << 20))
+    out = typed("models", "pull", f"hf:{repository}", code=2)
+    assert out.count("does not fit") == 2 and "recommended" not in out
+    assert "None of them fits this machine" in typed.err
+
+
 def test_the_model_option_lists_what_may_be_meant(typed: Typed, repository: str) -> None:
     typed("run", "--model", f"hf:{repository}", "hello", code=1)
     assert f"hf:{repository} is not on this machine." in typed.err
