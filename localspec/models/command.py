@@ -54,8 +54,7 @@ def list_models(*, as_json: bool = False) -> int:
     console.print(
         "\nSizes and fits: of what is here, else of the first quantisation, for "
         f"{output.CONTEXT:,} tokens (~: by size alone). Drafters: * auto, - not here. "
-        "Get a model with `localspec models pull NAME`.",
-        soft_wrap=True,
+        "Get a model with `localspec models pull NAME`."
     )
     for line in seen.listings:
         if line.missing and not any(c.reference for c in line.choices):
@@ -64,7 +63,7 @@ def list_models(*, as_json: bool = False) -> int:
     for note in seen.notes:
         output.say(note)
     state = "is read too" if seen.own_file.is_file() else "is read too when it is there"
-    console.print(f"\nYour own catalogue, {seen.own_file}, {state}.", soft_wrap=True)
+    console.print(f"\nYour own catalogue, {seen.own_file}, {state}.")
     return 0
 
 
@@ -83,11 +82,11 @@ def _print_files(
         console.print(table)
     for file in others:
         if file.kind == "broken":
-            console.print(f"not usable: {file.problem}", soft_wrap=True)
+            console.print(f"not usable: {file.problem}")
     copies = [f for f in others if f.copies]
     for file in copies:
         more = ", ".join(str(c) for c in file.copies)
-        console.print(f"{file.name} is here more than once: {file.path}, {more}.", soft_wrap=True)
+        console.print(f"{file.name} is here more than once: {file.path}, {more}.")
 
 
 def _here(line: Listing) -> str:

@@ -61,7 +61,7 @@ def fit(model: str, drafter: str, options: EngineOptions, *, as_json: bool = Fal
 
 def _print(found: Fit, how: str) -> None:
     console = output.console()
-    console.print(found.sentence, soft_wrap=True)
+    console.print(found.sentence)
     shown = [c for c in COLUMNS if any(getattr(n, c) for n in found.need.values())]
     table = output.table_of("device", *(_HEADS.get(c, c) for c in shown), "needed", "free")
     for column in table.columns[1:]:

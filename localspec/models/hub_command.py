@@ -204,19 +204,18 @@ def _print_candidates(console: Console, words: str, found: Sequence[Candidate]) 
             table.add_row(c.words, c.method, output.size(c.size), fits, where)
         console.print(table)
         for c in good[:1]:
-            console.print(f"\nBest: {c.note or c.method}. " + _use(words, c), soft_wrap=True)
+            console.print(f"\nBest: {c.note or c.method}. " + _use(words, c))
     else:
         console.print(f"No drafter for {words} was found; ngram needs no file and always works.")
     bad = [c for c in found if c.fits is False]
     if bad:
         console.print("\nFound, but of no use with this target:")
         for c in bad:
-            console.print(f"  {c.words}: {c.why}", soft_wrap=True)
+            console.print(f"  {c.words}: {c.why}")
     if sum(c.source == "Hub" and c.fits is None for c in found):
         console.print(
             f"\nThe headers of the first {CHECKED_ON_HUB} candidates of the Hub were looked at; "
-            "`localspec models inspect` looks at another.",
-            soft_wrap=True,
+            "`localspec models inspect` looks at another."
         )
 
 
@@ -294,7 +293,7 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> int:
     """Writes an entry into the user's own catalogue."""
     path, entry = own.add(words, drafters, name)
     console = output.console()
-    console.print(f"Added {entry} to {path}.", soft_wrap=True)
+    console.print(f"Added {entry} to {path}.")
     if entry in read_catalogue(resources.catalogue_file()).models:
         console.print(f"It takes the place of the {entry} that comes with localspec.")
     console.print(f"Use it with: localspec bench --model {entry}", soft_wrap=True)
