@@ -449,7 +449,7 @@ class ABScreen(ModeScreen):
         self._live = {}
         reason = outcome.measurement.status[outcome.planned.drafted.key].reason
         pairs = outcome.standing.comparison.pairs
-        self._stage = reason or f"{pairs} pairs · " + (
+        self._stage = reason or f"{pairs} pair{'' if pairs == 1 else 's'} · " + (
             "the interval is narrow enough"
             if outcome.standing.narrow
             else "ended by you"
