@@ -7,6 +7,7 @@ from operator import le
 from typing import Any, ClassVar
 
 from rich.console import Console, Group
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -40,7 +41,8 @@ WORDS = {
 }
 """Colours of cells that begin with, or hold, such a word: the word says it too."""
 
-
+MISFIT = 2
+"""Of the rules of ``bench.advice``, the one about drafters that belong to something else."""
 SIDEWAYS = 12
 """Columns by which an arrow moves the table."""
 SIDE_BY_SIDE = 96
@@ -127,6 +129,12 @@ class ReportView(Page):
         #alarms { color: $text-error; text-style: bold; }
         #answer { text-style: bold; color: $accent; }
         #alarms, #answer, #parts { margin-top: 1; }
+        #advice {
+            margin-top: 1;
+            padding: 0 1;
+            border: round $border-blurred;
+            border-title-color: $foreground;
+        }
         #notes { color: $text-muted; }
         #plots { height: auto; margin-top: 1; }
         &.-narrow #plots { layout: vertical; }
@@ -144,6 +152,7 @@ class ReportView(Page):
         yield Figures()
         yield Static(id="alarms")
         yield Static(id="answer")
+        yield Static(id="advice")
         with Horizontal(id="plots"):
             yield SpeedPlot()
             yield ReachPlot()
@@ -173,6 +182,7 @@ class ReportView(Page):
         self.query_one(Figures).fill(chosen, result["candidates"])
         self._say("#alarms", alarms(result))
         self._say("#answer", [] if live else conclusions(result))
+        self._show_advice(result)
         self._say("#notes", [] if live else notes(result))
         self.query_one(SpeedPlot).show(result)
         self.query_one(ReachPlot).show(result)
@@ -186,6 +196,19 @@ class ReportView(Page):
         self._result = None
         for child in self.children:
             child.display = False
+
+    def _show_advice(self, result: Json) -> None:
+        """While it is measured, only that a drafter does not fit: the counts of a part of the runs
+        say that, and it saves the rest of them; all else needs all runs."""
+        given = [a for a in result["advice"] if not self._live or a["rule"] == MISFIT]
+        table = Table.grid(padding=(0, 1))
+        for said in given:
+            table.add_row("•", said["text"])
+            table.add_row("→", said["next"])
+        place = self.query_one("#advice", Static)
+        place.border_title = "Advice so far" if self._live else "Advice"
+        place.display = bool(given)
+        place.update(table)
 
     def _show_parts(self, result: Json) -> None:
         console = Console(width=max(40, self.size.width - 4))
