@@ -319,9 +319,9 @@ class Scores(NamedTuple):
     """What target and drafter thought of one step's tokens.
 
     ``p[i]`` is the target's probability of drafted token i after the whole sampler (at temperature
-    0: before the argmax is taken), None where its row was not evaluated; ``q[i]`` the drafter's,
-    where the token was drawn by chance. ``emitted`` are the target's probabilities of the tokens
-    that the step emitted.
+    0: before the argmax is taken), None where its row was not evaluated; ``q[i]`` the drafter's, of
+    a token drawn by chance after the sampler too, else by its own logits (None: it has none, as an
+    n-gram has). ``emitted`` are the target's probabilities of the tokens that the step emitted.
     """
 
     p: tuple[float | None, ...]

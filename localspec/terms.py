@@ -78,8 +78,11 @@ TERMS: dict[str, Term] = {
     ),
     "p and q": Term(
         "p and q",
-        "p: the target's probability of the token after the whole sampler. q: the drafter's, where "
-        "its draft was drawn by chance; a draft of the likeliest tokens has none.",
+        "p: the target's probability of the token after the whole sampler (at temperature 0 before "
+        "the likeliest is taken). q: the drafter's: after the sampler where its draft was drawn by "
+        "chance, else as its own logits have it. n-gram drafts are looked up and have no q: '-'; "
+        "neither has what the target adds itself. p is '-' too for drafted tokens behind a "
+        "rejected one: they were not looked at.",
     ),
     "temperature": Term(
         "T", "Temperature of the sampler: 0 always takes the likeliest token, higher varies more."

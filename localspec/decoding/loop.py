@@ -15,7 +15,7 @@ from typing import Protocol
 from localspec.decoding.acceptance import Acceptance, accept
 from localspec.decoding.detokenize import Detokenizer
 from localspec.decoding.sampling import Sampler
-from localspec.decoding.scores import score
+from localspec.decoding.scores import Witness, score
 from localspec.decoding.target import Target
 from localspec.drafters.base import Draft, Drafter, common_prefix
 from localspec.errors import ContextTooSmall, UsageError
@@ -212,7 +212,8 @@ class Session:
 
         keep = self._keep_prefix(request.prompt, request.reuse)
         began = clock()
-        drafter.begin(request.prompt, keep, sampler)
+        witness = Witness(sampler) if request.scores else None
+        drafter.begin(request.prompt, keep, witness or sampler)
         if lengths is not None:
             lengths.begin()
         drafter_prefill += clock() - began
@@ -300,8 +301,8 @@ class Session:
             accept(draft, rows, sampler, tokens, eog, result)
             accepted = result.accepted
             stop = take_in(before, accepted)
-            if request.scores:
-                record.scores.append(score(draft, rows, sampler, tokens, before))
+            if witness is not None:
+                record.scores.append(score(draft, rows, witness, tokens, before))
             accepted_at = clock()
             emitted = len(tokens) - before
             calls, depth, rows_kept = 1, 0, _ROOT

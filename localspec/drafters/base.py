@@ -72,14 +72,17 @@ class Draft:
     for each node the distribution its token was really drawn from. ``q`` None: deterministic.
     ``source`` says who drafted it, where several may (``DrafterSettings.sources``). ``ranks[i]``:
     with a budget of so many nodes or fewer, node i would not have been drafted; of a chain it is i.
+    ``chances[i]``: what the drafter itself gave token i after its parent, for people to look at.
+    NaN: it does not say (chains of likeliest tokens: ``decoding.scores.Witness`` hears them).
     """
 
-    __slots__ = ("chain", "n", "parents", "q", "ranks", "source", "tokens")
+    __slots__ = ("chain", "chances", "n", "parents", "q", "ranks", "source", "tokens")
 
     def __init__(self, capacity: int) -> None:
         self.tokens = np.zeros(capacity, np.int32)
         self.parents = np.arange(-1, capacity - 1, dtype=np.int32)
         self.ranks = np.arange(capacity, dtype=np.int32)
+        self.chances = np.full(capacity, np.nan, np.float32)
         self.n = 0
         self.chain = True
         self.source = 0

@@ -255,12 +255,13 @@ class DFlashDrafter:
         for row in lattice:
             scores = row[k + chosen * k : k + (chosen + 1) * k]
             chosen = int(scores.argmax())
-            if self.p_min > 0 and 1 / np.exp(scores - scores[chosen]).sum() < self.p_min:
+            chance = 1 / np.exp(scores - scores[chosen]).sum()
+            if chance < self.p_min:
                 break
             token = int(row[chosen])
             if token >= self._width:
                 break
-            draft.tokens[draft.n] = token
+            draft.tokens[draft.n], draft.chances[draft.n] = token, chance
             draft.n += 1
             if token in self._eog:
                 break

@@ -88,6 +88,8 @@ def fill(draft: Draft, found: Candidates, *, nodes: int, leaves: int) -> None:
         i, parent = stack.pop()
         at = draft.n
         draft.tokens[at], draft.parents[at], draft.ranks[at] = found.tokens[i], parent, ranks[i]
+        above = found.scores[found.parents[i]] if parent >= 0 else 0.0
+        draft.chances[at] = np.exp(found.scores[i] - above)
         draft.n += 1
         stack += [(child, at) for child in reversed(children[i])]
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from decoding.conftest import Sessions, run
 from decoding.test_loop import PROMPT, oracle
+from decoding.test_tree_drafters import tree_drafter
+
+from localspec.drafters.base import Drafter
 
 
 def test_every_token_that_was_looked_at_has_its_probability_and_no_other(
@@ -41,9 +44,30 @@ def test_a_draft_drawn_by_chance_has_its_q(
     scored = run(sessions.make(tiny_target, drafter), PROMPT, 40, scores=True, **options)
     assert any(score.q for score in scored.scores)
     for step, score in zip(scored.steps, scored.scores, strict=True):
-        looked_at = score.q[: step.accepted + 1]
-        assert all(q is not None and 0 < q <= 1 for q in looked_at)
-        assert score.q[len(looked_at) :] == (None,) * (step.nodes - len(looked_at))
+        assert len(score.q) == step.nodes
+        assert all(q is not None and 0 < q <= 1 for q in score.q)
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_a_draft_of_likeliest_tokens_has_its_q_too(
+    sessions: Sessions, tiny_target: Path, shape: str
+) -> None:
+    """Where the target drafts for itself, it thinks the same of a token in both places."""
+    if shape == "chain":
+        drafter: Drafter = sessions.draft_model(tiny_target, n_max=3)
+    else:
+        drafter = tree_drafter(sessions, tiny_target, nodes=6, n_max=3)
+    session = sessions.make(tiny_target, drafter, n_ctx=512)
+    scored = run(session, PROMPT, 40, scores=True, record=True, ignore_eos=True)
+    both = [
+        pair
+        for score in scored.scores
+        for pair in zip(score.p, score.q, strict=True)
+        if pair[0] is not None
+    ]
+    assert len(both) > 20
+    assert [q for _, q in both] == pytest.approx([p for p, _ in both], rel=0.05, abs=1e-3)
+    assert len({round(q, 3) for _, q in both if q is not None}) > 5
 
 
 def test_nothing_is_computed_unless_asked_and_the_text_is_the_same(

@@ -136,7 +136,8 @@ def scored(run: Generation) -> Generation:
             0.9 if i < step.accepted else 0.05 if i == step.accepted else None
             for i in range(len(draft))
         )
-        scores.append(Scores(p, (None,) * len(draft), (0.9,) * step.accepted + (0.7,)))
+        q = tuple(0.8 / (i + 1) for i in range(len(draft)))
+        scores.append(Scores(p, q, (0.9,) * step.accepted + (0.7,)))
     return replace(run, scores=tuple(scores))
 
 

@@ -22,6 +22,7 @@ from localspec.tui.screens.chat_settings import ChatSettingsScreen
 from localspec.tui.screens.conversations import ConversationsScreen
 from localspec.tui.screens.dialogs import Ask, Choose, Confirm
 from localspec.tui.screens.engine_lost import EngineLostScreen
+from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.screens.inspector import InspectorScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.markdown_view import MarkdownView
@@ -359,7 +360,12 @@ async def test_steps_are_looked_at_and_p_comes_on_request(chat: Any) -> None:
         await c.press("p")
         assert "0.900" in text_of(screen)
         assert "0.050" in text_of(screen)
+        assert "0.800" in text_of(screen)  # what the drafter gave its token
         assert detail.is_mounted
+        await c.press("question_mark")
+        assert isinstance(c.app.screen, ExplainScreen)
+        assert "n-gram drafts are looked up and have no q" in text_of(c.app.screen)
+        await c.press("escape")
         await c.press("escape")
         assert c.app.screen is c.screen
 

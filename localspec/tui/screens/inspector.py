@@ -41,6 +41,7 @@ class InspectorScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "score", "p and q", tooltip="Run the answer again for p and q"),
+        Binding("f1,question_mark", "explain", "Explain", key_display="?"),
         Binding("escape,q", "dismiss", "Close", key_display="esc"),
     ]
     DEFAULT_CSS = """
@@ -185,6 +186,12 @@ class InspectorScreen(ModalScreen[None]):
             f"{number(p)} {number(q)}  ",
             (word, "$text-muted"),
         )
+
+    def action_explain(self) -> None:
+        from localspec.tui.screens.explain import ExplainScreen
+
+        keys = [("p", "Run the answer again for p and q"), ("↑ ↓", "Another step")]
+        self.app.push_screen(ExplainScreen("Steps", ("p and q", "drafted", "accept length"), keys))
 
     @work(exclusive=True)
     async def action_score(self) -> None:
