@@ -28,7 +28,7 @@ from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
-from localspec.tui.theme import DARK, LIGHT
+from localspec.tui.theme import DARK, LIGHT, shaded
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 
 if TYPE_CHECKING:
@@ -150,6 +150,10 @@ class LocalspecApp(App[None]):
     def on_unmount(self) -> None:
         self.pulls.close()
         self.engine.close()
+
+    def get_css_variables(self) -> dict[str, str]:
+        self.theme_variables = shaded(super().get_css_variables())
+        return self.theme_variables
 
     def _keep_theme(self, _theme: object) -> None:
         if self.theme != self.settings.values.theme:

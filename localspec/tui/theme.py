@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from textual.color import Color
 from textual.theme import Theme
+
+SHADES = {"text-muted": 0.6, "text-disabled": 0.38}
+"""Textual's own, as shares of the foreground."""
+
+
+def shaded(variables: dict[str, str]) -> dict[str, str]:
+    """``variables`` with shades that text which is put together in code can have too: there Textual
+    takes "auto 60%" for "auto", which is brighter than the rest."""
+    foreground = Color.parse(variables["foreground"])
+    if foreground.ansi is not None:  # a terminal's own palette has no shades
+        return variables
+    return variables | {name: foreground.with_alpha(share).hex for name, share in SHADES.items()}
+
 
 DARK = Theme(
     name="localspec",

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from textual.widgets import Button
+from textual.color import Color
+from textual.content import Content
+from textual.widgets import Button, Static
 
 from localspec.errors import EngineDied
 from localspec.terms import TERMS
@@ -144,3 +146,24 @@ async def test_any_size_and_resizing_at_any_moment(
             await pilot.resize_terminal(*size)
             await pilot.pause()
             await pilot.resize_terminal(140, 45)
+
+
+async def test_muted_text_is_dimmer_than_the_rest_in_every_theme(make_app: MakeApp) -> None:
+    """Also where a line is put together in code, and under a cursor."""
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        for theme in app.available_themes:
+            if "ansi" in theme:
+                continue
+            app.theme = theme
+            await pilot.pause()
+            line = Static(Content.assemble("plain", ("muted", "$text-muted")))
+            await app.screen.mount(line)
+            await pilot.pause()
+            shown = {s.text.strip(): s.style for s in line.render_line(0)}
+            ground = Color.from_rich_color(shown["plain"].bgcolor)
+            plain, muted = (Color.from_rich_color(shown[w].color) for w in ("plain", "muted"))
+            assert abs(muted.brightness - ground.brightness) < abs(
+                plain.brightness - ground.brightness
+            ), theme
+            await line.remove()
