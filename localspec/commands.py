@@ -9,9 +9,10 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 import typer
 
@@ -24,6 +25,7 @@ from localspec.records import (
     ChatOptions,
     DraftLength,
     EngineOptions,
+    FlashAttention,
     LoadSettings,
     TreeSize,
 )
@@ -87,6 +89,8 @@ def _numbers(
 LARGEST_TREE = 1024
 HIGHEST_TEMPERATURE = 100.0
 DEEPEST = 10_000_000
+MOST_THREADS = 512
+"""llama.cpp's own bound (GGML_MAX_N_THREADS)."""
 
 
 def _numbers_or_auto(
@@ -135,6 +139,30 @@ def _tree(value: str) -> str:
     if value != "0" and len(_tree_sizes([value])) != 1:
         raise typer.BadParameter(f"{value!r} is no single number.")
     return value
+
+
+def _choices(values: list[str] | None, allowed: Sequence[str]) -> tuple[str, ...]:
+    """The words of comma lists, each one of ``allowed``."""
+    words = _words(values)
+    for word in words:
+        if word not in allowed:
+            raise typer.BadParameter(f"{word!r} is not one of {', '.join(allowed)}.")
+    return words
+
+
+def _kv_types(values: list[str] | None) -> list[str] | None:
+    _choices(values, get_args(KvType))
+    return values
+
+
+def _flash_attns(values: list[str] | None) -> list[str] | None:
+    _choices(values, get_args(FlashAttention))
+    return values
+
+
+def _thread_counts(values: list[str] | None) -> list[str] | None:
+    _numbers(values, int, 1, MOST_THREADS)
+    return values
 
 
 def _depths(values: list[str] | None) -> tuple[int, ...]:
@@ -355,10 +383,12 @@ def uses_engine(command: Callable[..., int]) -> Callable[..., None]:
     """Gives a command the shared options (as its parameter ``engine``) and its exit code an effect.
 
     Typer reads signatures; this one is the command's, less ``engine``, with the shared ones behind.
+    A shared option that the command has in a form of its own is not asked for twice.
     """
     own = inspect.signature(command, eval_str=True).parameters
-    shared = inspect.signature(_engine_options, eval_str=True).parameters
-    everything = {name: p for name, p in own.items() if name != "engine"} | dict(shared)
+    every = inspect.signature(_engine_options, eval_str=True).parameters
+    shared = {name: p for name, p in every.items() if name not in own}
+    everything = {name: p for name, p in own.items() if name != "engine"} | shared
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -535,8 +565,6 @@ FailOnRegression = Annotated[
 
 
 def _with_temperature(engine: EngineOptions, temperature: float | None) -> EngineOptions:
-    from dataclasses import replace
-
     if temperature is None:
         return engine
     return replace(engine, sampler={**engine.sampler, "temperature": temperature})
@@ -580,6 +608,43 @@ def bench(
             metavar="TOKENS,...",
             callback=_depths_given,
             help="Comma list, such as 0,4k,16k: measure each prompt behind so much text too.",
+        ),
+    ] = None,
+    quant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--quant",
+            metavar="QUANT,...",
+            help="Comma list: quantisations of the target, such as Q4_K_M, or paths of its GGUFs. "
+            "Several values, here and in the next three, are measured as a grid, in one table; the "
+            "first ones are the reference.",
+        ),
+    ] = None,
+    kv_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kv-type",
+            metavar="TYPE,...",
+            callback=_kv_types,
+            help=f"KV cache type of the target: {', '.join(get_args(KvType))}. Default: f16.",
+        ),
+    ] = None,
+    flash_attn: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--flash-attn",
+            metavar="WHEN,...",
+            callback=_flash_attns,
+            help="Flash attention: auto, on, off. Default: auto.",
+        ),
+    ] = None,
+    threads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threads",
+            metavar="N,...",
+            callback=_thread_counts,
+            help="Threads of target and drafter. Default: the physical performance cores.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="About one minute.")] = False,
@@ -650,8 +715,8 @@ def bench(
             min=0,
             callback=_finite,
             metavar="SPEEDUP",
-            help="Exit code 1 unless a drafter's speedup reaches it with the lower end of its "
-            "interval, such as 1.2.",
+            help="Exit code 1 unless a drafter's speedup (with several bases: one over the "
+            "reference) reaches it with the lower end of its interval, such as 1.2.",
         ),
     ] = None,
     fail_on_regression: FailOnRegression = None,
@@ -668,9 +733,22 @@ def bench(
 
     if not model and resume is None:
         raise UsageError("Missing option '--model' / '-m'.", "See `localspec bench --help`.")
+    kv_types = _choices(kv_type, get_args(KvType))
+    flash_attns = cast("tuple[FlashAttention, ...]", _choices(flash_attn, ("auto", "on", "off")))
+    counts = _numbers(threads, int, 1, MOST_THREADS)
+    engine = replace(
+        engine,
+        kv_type=kv_types[0] if kv_types else engine.kv_type,
+        flash_attn=flash_attns[0] if flash_attns else engine.flash_attn,
+        threads=counts[0] if counts else None,
+    )
     return bench(
         BenchOptions(
             model=model,
+            quants=_words(quant),
+            kv_types=kv_types if len(kv_types) > 1 else (),
+            flash_attns=flash_attns if len(flash_attns) > 1 else (),
+            thread_counts=counts if len(counts) > 1 else (),
             drafters=_words(drafter),
             workloads=_words(workload),
             prompt=_text_of(prompt),

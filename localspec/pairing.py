@@ -23,7 +23,7 @@ from localspec.architectures import (
     RECURRENT,
     TAPPABLE,
 )
-from localspec.errors import DrafterError
+from localspec.errors import DrafterError, UsageError
 from localspec.gguf_header import (
     GGUFHeader,
     TensorInfo,
@@ -506,6 +506,21 @@ def check_vocab(target: GGUFHeader, drafter: GGUFHeader) -> None:
     if (difference := _first_difference(target, drafter)) is not None:
         i, ours, theirs = difference
         raise refuse(f"token {i} is {ours!r} against {theirs!r}")
+
+
+def check_same_model(one: GGUFHeader, other: GGUFHeader) -> None:
+    """Raise UsageError unless the two may be one model in different quantisations: same shape, the
+    very same tokens."""
+    shapes = [(*_size(h), h.number("feed_forward_length"), h.n_vocab) for h in (one, other)]
+    same_shape = shapes[0] == shapes[1]
+    if same_shape and raw_strings(one, _TOKENS) == raw_strings(other, _TOKENS):
+        return
+    what = "its tokens are others" if same_shape else "its architecture or size is another"
+    raise UsageError(
+        f"{other.path.name} is not {one.path.name} in another quantisation: {what}.",
+        "Quantisations of one model can be measured in one table; bench other models by themselves "
+        "and see `localspec compare`.",
+    )
 
 
 def _first_difference(target: GGUFHeader, drafter: GGUFHeader) -> tuple[int, str, str] | None:

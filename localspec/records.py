@@ -465,6 +465,8 @@ class BenchOptions:
     ``fail_below``: the speedup that an interval must reach; ``fail_on_regression``: by which share
     (0.05 is 5 %) nothing may be slower than in the last comparable bench of the history.
     ``cost_model``: measure the parts of a step too, and predict every draft length from them.
+    ``quants``, ``kv_types``, ``flash_attns``, ``thread_counts``: where one has several, the grid of
+    them is measured, the first of each being the reference; ``engine`` has those firsts.
     """
 
     model: str
@@ -495,6 +497,10 @@ class BenchOptions:
     fail_below: float | None = None
     fail_on_regression: float | None = None
     cost_model: bool = False
+    quants: tuple[str, ...] = ()
+    kv_types: tuple[str, ...] = ()
+    flash_attns: tuple[FlashAttention, ...] = ()
+    thread_counts: tuple[int, ...] = ()
     engine: EngineOptions = EngineOptions()
 
 

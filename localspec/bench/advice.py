@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from localspec.bench.analysis import Figures, Measured
 from localspec.bench.audit import Audit
+from localspec.bench.sweep import answers
 
 if TYPE_CHECKING:
     from localspec.bench.report import Report
@@ -57,12 +58,12 @@ def advice(report: Report) -> tuple[Advice, ...]:
     if report.measurement.state == "interrupted":
         return ()
     table, plan = report.table, report.measurement.plan
-    found = [*_misfits(report), *_other_quants(report)]
+    found = [*_misfits(report), *_better_base(report), *_other_quants(report)]
     for baseline in plan.baselines:
         members = [
             m
             for m in table.values()
-            if not m.candidate.is_baseline and m.candidate.temperature == baseline.temperature
+            if not m.candidate.is_baseline and plan.baseline_of(m.candidate) == baseline
         ]
         sound = [
             m
@@ -78,11 +79,11 @@ def _misfits(report: Report) -> Iterator[Advice]:
     """Rule 2: the drafter does not fit the target, or the combination is broken."""
     told: set[str] = set()
     for m in report.table.values():
-        if m.candidate.is_baseline or m.candidate.drafter.name in told:
+        if m.candidate.is_baseline or m.candidate.who in told:
             continue
         counts, who = m.figures.counts, _name(m)
         if _wrong(report.audits, m) or _misfit(m):
-            told.add(m.candidate.drafter.name)
+            told.add(m.candidate.who)
         if _wrong(report.audits, m):
             yield Advice(
                 2,
@@ -97,6 +98,22 @@ def _misfits(report: Report) -> Iterator[Advice]:
                 "accepted; drafters fit one target, training and quantisation only.",
                 f"Look for one made for this target: localspec models drafters {report.target}.",
             )
+
+
+def _better_base(report: Report) -> Iterator[Advice]:
+    """Rule 5: another base of this table is faster without a drafter than the reference with its
+    best."""
+    plan = report.measurement.plan
+    for answer in answers(plan, report.measurement.judged, report.table):
+        if answer.verdict != "faster" or answer.drafting is None:
+            continue
+        best, base = _name(report.table[answer.drafting.key]), answer.alone.base.name
+        yield Advice(
+            5,
+            f"The baseline on {base} already beats {best}: speculation does not make up for the "
+            "slower base.",
+            f"Look for a drafter that pays on {base}, if its answers are good enough.",
+        )
 
 
 def _other_quants(report: Report) -> Iterator[Advice]:
@@ -204,4 +221,5 @@ def _misfit(m: Measured) -> bool:
 def _name(m: Measured) -> str:
     """As the tables name it."""
     d = m.candidate.drafter
-    return f"{d.name} n={d.draft_length}"
+    on = f" on {m.candidate.base.name}" if m.candidate.base.name else ""
+    return f"{d.name} n={d.draft_length}{on}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
+from typing import Literal
 
 from localspec.bench.plan import Candidate, Plan
 from localspec.bench.rows import Row, pair_up, speed_pairs
@@ -62,7 +63,9 @@ class Measured:
     """A candidate's figures and its comparison with the baseline at the same temperature.
 
     ``chosen``: for a winner that was measured again, the comparison by which it was chosen;
-    ``decode`` and ``end_to_end`` then are of the runs that were not used to choose it.
+    ``decode``, ``end_to_end`` and ``over_reference`` then are of the runs that were not used to
+    choose it. ``over_reference``: where there are several bases, the decode speed against the
+    baseline of the first one; ``reference_chosen`` is to it as ``chosen`` is to ``decode``.
     """
 
     candidate: Candidate
@@ -72,6 +75,20 @@ class Measured:
     by_workload: Mapping[str, Measured] = field(default_factory=dict)
     verdict: Verdict | None = None
     chosen: Comparison | None = None
+    over_reference: Comparison = field(default_factory=Comparison)
+    reference_verdict: Verdict | None = None
+    reference_chosen: Comparison | None = None
+
+    @property
+    def gain(self) -> tuple[Comparison, Verdict | None]:
+        """What decides who wins: against the reference where there is one, else the baseline."""
+        if self.over_reference.speedup is not None:
+            return self.over_reference, self.reference_verdict
+        return self.decode, self.verdict
+
+    @property
+    def confirmed(self) -> bool:
+        return self.chosen is not None or self.reference_chosen is not None
 
 
 def sum_up(generations: Sequence[Generation], sources: Sequence[str] = ()) -> Figures:
@@ -95,12 +112,13 @@ def sum_up(generations: Sequence[Generation], sources: Sequence[str] = ()) -> Fi
 
 
 def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
-    """Every candidate's figures by its key. Verdicts are Holm-corrected over all candidates; where
-    a winner was measured again its verdict is that second, single test's."""
+    """Every candidate's figures by its key. Verdicts are Holm-corrected over all candidates (and,
+    with several bases, both of their comparisons); where a winner was measured again its verdict is
+    that second, single test's."""
     main = [r for r in rows if r.slot.phase != "confirm"]
     confirm = [r for r in rows if r.slot.phase == "confirm"]
     found = {c.key: _measure(plan, c, main) for c in plan.candidates}
-    judged = verdicts({k: m.decode for k, m in found.items() if not m.candidate.is_baseline})
+    judged = verdicts(dict(_tests(plan, found.values())))
     names = list(dict.fromkeys(p.prompt.workload for p in plan.prompts))
     result = {}
     for key, m in found.items():
@@ -115,17 +133,34 @@ def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
                 )
                 for name in names
             }
-        confirmed = again.decode.speedup is not None
+        own, over = again.decode.speedup is not None, again.over_reference.speedup is not None
+        last = verdicts(dict(_tests(plan, [again]))) if own or over else judged
         result[key] = Measured(
             candidate=m.candidate,
             figures=m.figures,
-            decode=again.decode if confirmed else m.decode,
-            end_to_end=again.end_to_end if confirmed else m.end_to_end,
+            decode=again.decode if own else m.decode,
+            end_to_end=again.end_to_end if own else m.end_to_end,
             by_workload=parts,
-            verdict=verdicts({key: again.decode})[key] if confirmed else judged.get(key),
-            chosen=m.decode if confirmed else None,
+            verdict=last.get((key, "own")),
+            chosen=m.decode if own else None,
+            over_reference=again.over_reference if over else m.over_reference,
+            reference_verdict=last.get((key, "reference"), last.get((key, "own")))
+            if len(plan.bases) > 1
+            else None,
+            reference_chosen=m.over_reference if over else None,
         )
     return result
+
+
+def _tests(
+    plan: Plan, table: Iterable[Measured]
+) -> Iterator[tuple[tuple[str, Literal["own", "reference"]], Comparison]]:
+    """Every comparison once: on the reference base both are the same."""
+    for m in table:
+        if not m.candidate.is_baseline:
+            yield (m.candidate.key, "own"), m.decode
+        if m.candidate.base != plan.bases[0]:
+            yield (m.candidate.key, "reference"), m.over_reference
 
 
 def so_far(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
@@ -134,13 +169,15 @@ def so_far(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
 
 
 def winners(table: Mapping[str, Measured]) -> list[Measured]:
-    """For each temperature the candidate shown to be faster with the greatest speedup, if any."""
+    """For each temperature the candidate shown to be faster with the greatest speedup, if any; with
+    several bases, faster than the reference."""
     best: dict[float, Measured] = {}
     for m in table.values():
-        if m.verdict != "faster" or m.decode.speedup is None:
+        gain, verdict = m.gain
+        if verdict != "faster" or gain.speedup is None:
             continue
         known = best.get(m.candidate.temperature)
-        if known is None or m.decode.speedup > (known.decode.speedup or 0):
+        if known is None or gain.speedup > (known.gain[0].speedup or 0):
             best[m.candidate.temperature] = m
     return list(best.values())
 
@@ -164,6 +201,10 @@ def _measure(
         paired = pair_up(rows, candidate.key, plan.baseline_of(candidate).key)
         decode = judge(speed_pairs(paired))
         end_to_end = judge(speed_pairs(paired, end_to_end=True))
+    over_reference = Comparison()
+    if len(plan.bases) > 1 and candidate not in plan.references:
+        reference = plan.reference_of(candidate)
+        over_reference = judge(speed_pairs(pair_up(rows, candidate.key, reference.key)))
     sources = candidate.drafter.sources
     figures = sum_up(own, sources if len(sources) > 1 else ())
-    return Measured(candidate, figures, decode, end_to_end)
+    return Measured(candidate, figures, decode, end_to_end, over_reference=over_reference)

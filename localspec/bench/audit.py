@@ -139,6 +139,21 @@ def audit(
     return found
 
 
+def same_outputs(plan: Plan, rows: Sequence[Row], candidate: Candidate) -> tuple[int, int]:
+    """How many runs of another base give the reference's very tokens, and of how many. No fault of
+    those that do not: another quantisation or KV type is another model to ask."""
+    reference = plan.reference_of(candidate)
+    places: dict[Candidate, dict[tuple[object, ...], tuple[int, ...]]] = {}
+    for row in rows:
+        if row.slot.candidate in (reference, candidate) and _whole(row) and row.generation:
+            prompt, run = row.slot.prompt.prompt, row.slot.run
+            mine = places.setdefault(row.slot.candidate, {})
+            mine[prompt.workload, prompt.id, run] = row.generation.tokens
+    ours, theirs = places.get(candidate, {}), places.get(reference, {})
+    both = ours.keys() & theirs.keys()
+    return sum(ours[place] == theirs[place] for place in both), len(both)
+
+
 def expected_seconds(plan: Plan, rows: Sequence[Row]) -> float:
     """About how long ``audit`` of these rows takes, by the speeds that they show."""
     return sum(_expected(plan, _pairs(plan, rows)).values())
@@ -263,8 +278,8 @@ class _Follower:
         baseline = plan.baseline_of(candidate)
         if self.strict is None:
             self.strict = _bit_equal_up_to(plan, candidate, sessions)
-        sessions.use(baseline.session, baseline.drafter)
-        sessions.use(candidate.session, candidate.drafter, baseline.session)
+        sessions.use(baseline)
+        sessions.use(candidate, baseline.session)
         both = candidate.session, baseline.session
         if self.rounding is None:
             self.rounding = sessions.engine.rounding(*both, slot.prompt.tokens, run.tokens)
@@ -299,7 +314,7 @@ def _bit_equal_up_to(plan: Plan, candidate: Candidate, sessions: Sessions) -> in
     lengths, sizes = _probe_lengths(plan, candidate), _probe_sizes(candidate)
     equal_up_to = 0
     try:
-        sessions.use(candidate.session, candidate.drafter)
+        sessions.use(candidate)
         for length in lengths:
             text = tuple(islice(cycle(plan.prompts[0].tokens), length))
             if not all(sessions.engine.probe(candidate.session, text, sizes).equal.values()):
@@ -331,9 +346,9 @@ def _probe_lengths(plan: Plan, candidate: Candidate) -> list[int]:
     return sorted(length for length in tried if length > sizes[-1])
 
 
-def _place(row: Row) -> tuple[str, str, int, float]:
-    prompt = row.slot.prompt.prompt
-    return prompt.workload, prompt.id, row.slot.run, row.slot.candidate.temperature
+def _place(row: Row) -> tuple[object, ...]:
+    prompt, candidate = row.slot.prompt.prompt, row.slot.candidate
+    return prompt.workload, prompt.id, row.slot.run, candidate.temperature, candidate.base
 
 
 def _whole(row: Row) -> bool:

@@ -74,7 +74,7 @@ def _measured(result: Json, chosen: Json) -> list[str]:
     }
     said = words.get(chosen["verdict"] or "", "no verdict")
     if chosen["verdict"] == "faster":
-        said = "as fast as without a drafter"
+        said = "as fast as the reference" if result.get("bases") else "as fast as without a drafter"
     sure = (
         f"95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
         if interval is not None
@@ -99,7 +99,9 @@ def _bars(result: Json, chosen: Json, plain: Json, colour: str) -> list[str]:
     wide, y, parts = COLUMN - EDGE - 170, 396.0, []
     for candidate, paint in ((plain, GREY), (chosen, colour)):
         tps = candidate["decode_tps"]
-        who = "no drafter" if candidate is plain else named(result, candidate)
+        who = named(result, candidate)
+        if candidate is plain:
+            who = f"no drafter on {plain['base']}" if result.get("bases") else "no drafter"
         parts.append(text(EDGE, y, fitted(who, 20, wide), size=20))
         length = (tps or 0) / most * wide
         parts.append(rect(EDGE, y + 9, length, 22, paint, 4))

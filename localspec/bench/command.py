@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from localspec.bench import table as tables
 from localspec.bench.advice import OtherQuant
 from localspec.bench.analysis import Measured, analyse, so_far
 from localspec.bench.audit import Audit, audit
+from localspec.bench.bases import find_bases
 from localspec.bench.console import make_console
 from localspec.bench.cost_model import CostModel, cost_models
 from localspec.bench.outputs import KINDS, given, write_all
@@ -26,11 +28,12 @@ from localspec.bench.plan import Candidate, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
 from localspec.bench.runner import Comparing, Measurement, Runner
-from localspec.bench.sessions import Sessions
+from localspec.bench.sessions import Host, Sessions
 from localspec.bench.workloads import Workload, at_depths, load
-from localspec.catalog import Target, left_out, resolve_drafters, resolve_target
+from localspec.catalog import Target, left_out, resolve_drafters
 from localspec.engine.client import Engine, connect
-from localspec.errors import LocalspecError, UsageError
+from localspec.engine.fitting import Fitting
+from localspec.errors import DoesNotFit, LocalspecError, UsageError
 from localspec.records import BenchOptions, DrafterSettings, LoadSettings, ModelInfo
 
 INTERRUPTED = 130
@@ -52,18 +55,24 @@ def select(options: BenchOptions) -> Selection:
     """Look up what the options name. Raises ``LocalspecError`` for what cannot be measured."""
     _check(options)
     workloads = at_depths(load(options.workloads, options.prompt), options.depths)
-    target = resolve_target(options.model)
+    bases = find_bases(options)
     asked = options.drafters or ("all",)
-    candidates = make_candidates(
-        resolve_drafters(target, asked),
-        n_max=options.n_max,
-        p_min=options.p_min,
-        sampled=options.sampled,
-        trees=options.trees,
-        temperatures=temperatures(options),
-        quick=options.quick,
-    )
-    return Selection(options, workloads, target, candidates, tuple(left_out(target, asked)))
+    candidates = [
+        candidate
+        for base, target in bases
+        for candidate in make_candidates(
+            resolve_drafters(target, asked),
+            n_max=options.n_max,
+            p_min=options.p_min,
+            sampled=options.sampled,
+            trees=options.trees,
+            temperatures=temperatures(options),
+            quick=options.quick,
+            base=base,
+        )
+    ]
+    remarks = dict.fromkeys(line for _, target in bases for line in left_out(target, asked))
+    return Selection(options, workloads, bases[0][1], tuple(candidates), tuple(remarks))
 
 
 def bench(options: BenchOptions) -> int:
@@ -140,8 +149,22 @@ def measure(
     to end the measurement, as Ctrl-C does."""
     options, target, candidates = selection.options, selection.target, selection.candidates
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
-    fitting = fitting_of(options, target, candidates, selection.workloads)
-    start = partial(shared or connect, target.path, options.engine.load, log_file, fitting.choose)
+    fittings = _fittings(selection)
+    fitting = fittings[None]
+    others = {path: f for path, f in fittings.items() if path is not None}
+
+    def starts(path: str | None) -> Callable[[], Engine]:
+        def choose(engine: Engine) -> LoadSettings:
+            for one in others.values():  # in the memory as it is before anything is loaded
+                with suppress(DoesNotFit):  # said of its own candidates, when it is to be loaded
+                    one.choose(engine)
+            return fittings[path].choose(engine)
+
+        file = target.path if path is None else Path(path)
+        how = (shared or connect) if path is None else connect
+        return partial(how, file, options.engine.load, log_file, choose)
+
+    start = starts(None)
     for remark in selection.remarks:
         show.say(remark)
     engine = start()
@@ -152,7 +175,8 @@ def measure(
         for note in fitting.notes:
             show.say(note)
         fitting.check(plan.context, DrafterSettings())
-        needed, together = fit_together(plan, engine, fitting.load)
+        loads = {path: f.load for path, f in others.items()}
+        needed, together = fit_together(plan, engine, fitting.load, loads)
         warnings = machine.warnings(engine.pid, needed if together else None)
         for warning in warnings:
             show.say(f"warning: {warning}")
@@ -163,7 +187,8 @@ def measure(
         if unfinished is not None:
             resuming.check(unfinished.facts, facts)
             plan, earlier = resuming.earlier(plan, unfinished)
-        sessions = Sessions(engine, start, plan.context, together, fitting.check)
+        hosts = {path: Host(starts(path), f.check) for path, f in others.items()}
+        sessions = Sessions(engine, start, plan.context, together, fitting.check, hosts)
         report = partial(
             reports.Report,
             target=target.name,
@@ -178,7 +203,7 @@ def measure(
             options=options,
             facts=facts,
             before=unfinished.sittings if unfinished is not None else (),
-            other_quants=_other_quants(target.name, model, described),
+            other_quants=_other_quants(target.name, model, described) if not others else (),
         )
         runner = Runner(plan, sessions, show, earlier=earlier)
         show.follow(lambda: _unjudged(report, runner.so_far()))
@@ -189,16 +214,33 @@ def measure(
         if options.cost_model and not measurement.interrupted:
             costs = _costs(measurement, table, sessions, show)
     finally:
-        if shared is None:
-            (sessions.engine if sessions else engine).close()
-        elif sessions is not None:
-            sessions.close()
+        if sessions is not None:
+            sessions.close() if shared else sessions.end()
+        elif shared is None:
+            engine.close()
     return report(
         measurement=measurement,
         table=table,
         audits=audits,
         cost_models=costs,
     )
+
+
+def _fittings(selection: Selection) -> dict[str | None, Fitting]:
+    """How each file of the target is loaded; None: its own."""
+    by_file: dict[str | None, list[Candidate]] = {}
+    for candidate in selection.candidates:
+        by_file.setdefault(candidate.base.path, []).append(candidate)
+    own = selection.target
+    return {
+        path: fitting_of(
+            selection.options,
+            own if path is None else replace(own, path=Path(path)),
+            members,
+            selection.workloads,
+        )
+        for path, members in by_file.items()
+    }
 
 
 def _other_quants(

@@ -18,8 +18,8 @@ from localspec.bench.statistics import Comparison, Pair, Verdict, compare, verdi
 from localspec.bench.table import name
 
 Json = dict[str, Any]
-Key = tuple[str, str, float]
-"""A candidate of any result: drafter, draft length, temperature."""
+Key = tuple[str, str, str, float]
+"""A candidate of any result: base, drafter, draft length, temperature."""
 Where = tuple[str, str, str]
 """A prompt of any result: workload, id, and the hash of its tokens."""
 
@@ -129,6 +129,7 @@ def record(compared: Compared) -> Json:
         "prompts": compared.prompts,
         "candidates": [
             {
+                "base": c.after.get("base", ""),
                 **{k: c.after[k] for k in ("drafter", "method", "n_max", "temperature")},
                 "decode_tps": [c.before["decode_tps"], c.after["decode_tps"]],
                 "decode_tps_change": figures(c.tps, c.tps_verdict),
@@ -161,7 +162,8 @@ def _speedups(result: Json, candidate: Json) -> dict[Where, float]:
     baseline = next(
         c
         for c in result["candidates"]
-        if c["method"] == "none" and c["temperature"] == candidate["temperature"]
+        if c["method"] == "none"
+        and (_key(c)[0], c["temperature"]) == (_key(candidate)[0], candidate["temperature"])
     )
     partners = {_place(r): r for r in _rows_of(result, baseline)}
     rows = [
@@ -205,7 +207,7 @@ def _by_key(result: Json) -> dict[Key, Json]:
 
 
 def _key(it: Json) -> Key:
-    return it["drafter"], str(it["n_max"]), it["temperature"]
+    return it.get("base", ""), it["drafter"], str(it["n_max"]), it["temperature"]
 
 
 # ---- what is not the same ---------------------------------------------------------------------
@@ -219,6 +221,10 @@ def _apart(before: Json, after: Json, both: Iterable[tuple[Json, Json]]) -> list
             found.append(f"another machine: {words} {a.get(field)}, then {b.get(field)}")
     if other := _other_file(before["target"], after["target"]):
         found.append(f"another target: {other}")
+    known = {base["name"]: base for base in before.get("bases", ())}
+    for base in after.get("bases", ()):
+        if base["name"] in known and (other := _other_file(known[base["name"]], base)):
+            found.append(f"another file of {base['name']}: {other}")
     for old, new in both:
         if old.get("file") and (other := _other_file(old, new)):
             found.append(f"another drafter {name(old)}: {other}")

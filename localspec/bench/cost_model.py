@@ -29,10 +29,10 @@ from math import sqrt
 from typing import Any
 
 from localspec.bench.analysis import Measured
-from localspec.bench.plan import Plan
+from localspec.bench.plan import Base, Candidate, Plan
 from localspec.bench.sessions import Sessions
 from localspec.errors import EngineDied, LocalspecError
-from localspec.records import Counts, DepthCosts, DrafterSettings
+from localspec.records import Counts, DepthCosts
 
 Json = dict[str, Any]
 LONGEST = 16
@@ -79,9 +79,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Of one drafter at one temperature. ``depth``: tokens in the context, mean over the runs.
-    ``costs`` are as measured, the predictions of ``level`` times that. ``plain``: a step of the
-    baseline. ``lengths``: n = 1, 2, ...; n = 0 is ``plain``."""
+    """Of one drafter at one temperature on one base. ``depth``: tokens in the context, mean over
+    the runs. ``costs`` are as measured, the predictions of ``level`` times that. ``plain``: a step
+    of the baseline. ``lengths``: n = 1, 2, ...; n = 0 is ``plain``."""
 
     drafter: str
     method: str
@@ -91,6 +91,7 @@ class CostModel:
     level: float
     plain: Prediction
     lengths: tuple[Prediction, ...]
+    base: str = ""
 
     @property
     def best(self) -> Prediction:
@@ -123,6 +124,7 @@ class CostModel:
     def record(self) -> Json:
         """For the result file."""
         return {
+            "base": self.base,
             "drafter": self.drafter,
             "method": self.method,
             "temperature": self.temperature,
@@ -162,22 +164,22 @@ def cost_models(
     """Measure and predict every drafter of chains in the table; and why others are left out."""
     found: list[CostModel] = []
     left_out: list[str] = []
-    costs: dict[str, tuple[DepthCosts, ...] | None] = {}
+    costs: dict[str, tuple[DepthCosts, ...] | None] = {}  # by ``Candidate.who``
     depths = depths_of(plan)
     for members in _groups(table):
-        drafter = members[0].candidate.drafter
+        drafter, who = members[0].candidate.drafter, members[0].candidate.who
         if drafter.method not in PREFIX_STABLE or drafter.tree:
-            left_out.append(f"{drafter.name}: the cost model is for single drafters of chains.")
+            left_out.append(f"{who}: the cost model is for single drafters of chains.")
             continue
-        if drafter.name not in costs:
+        if who not in costs:
             try:
-                costs[drafter.name] = _measure(drafter, depths, sessions)
+                costs[who] = _measure(members[0].candidate, depths, sessions)
             except LocalspecError as error:
                 if isinstance(error, EngineDied):
                     sessions.restart()
-                left_out.append(f"{drafter.name}: its costs were not measured: {error.message}")
-                costs[drafter.name] = None
-        known = costs[drafter.name]
+                left_out.append(f"{who}: its costs were not measured: {error.message}")
+                costs[who] = None
+        known = costs[who]
         baseline = table[plan.baseline_of(members[0].candidate).key]
         made = model(members, baseline, known, _depth(baseline)) if known else None
         if made is not None:
@@ -199,19 +201,20 @@ def depths_of(plan: Plan) -> tuple[int, ...]:
 
 def _groups(table: Mapping[str, Measured]) -> list[list[Measured]]:
     """Candidates that differ in their draft length alone."""
-    groups: dict[tuple[str, float], list[Measured]] = {}
+    groups: dict[tuple[Base, str, float], list[Measured]] = {}
     for m in table.values():
         if not m.candidate.is_baseline:
-            key = m.candidate.drafter.name, m.candidate.temperature
+            key = m.candidate.base, m.candidate.drafter.name, m.candidate.temperature
             groups.setdefault(key, []).append(m)
     return list(groups.values())
 
 
 def _measure(
-    drafter: DrafterSettings, depths: Sequence[int], sessions: Sessions
+    candidate: Candidate, depths: Sequence[int], sessions: Sessions
 ) -> tuple[DepthCosts, ...]:
-    session = f"costs of {drafter.name}"
-    sessions.use(session, replace(drafter, n_max=LONGEST, auto=False))
+    drafter = replace(candidate.drafter, n_max=LONGEST, auto=False)
+    session = f"costs of {candidate.who}"
+    sessions.use(replace(candidate, session=session, drafter=drafter))
     return sessions.engine.costs(session, tuple(depths))
 
 
@@ -269,6 +272,7 @@ def model(
         level,
         plain,
         tuple(lengths),
+        members[0].candidate.base.name,
     )
 
 

@@ -29,7 +29,7 @@ from localspec.bench.svg import (
     ticks,
     width_of,
 )
-from localspec.bench.table import UNICODE, heading, name, number, speedup, verdict
+from localspec.bench.table import UNICODE, contenders, heading, name, number, speedup, verdict
 
 Json = dict[str, Any]
 WIDTH = 820
@@ -105,7 +105,7 @@ def colour_of(candidate: Json) -> str:
 
 def speedups(result: Json) -> Plot | None:
     """The interval of every candidate, in all and by workload, on one logarithmic scale."""
-    drafted = [c for c in result["candidates"] if c["method"] != "none" and c["speedup"]]
+    drafted = [c for c in contenders(result) if c["speedup"]]
     if not drafted:
         return None
     groups: list[tuple[str, list[tuple[Json, Json]]]] = [("", [(c, c) for c in drafted])]
@@ -122,7 +122,9 @@ def speedups(result: Json) -> Plot | None:
     ]
     marks = _marks(min(*values, 0.95), max(*values, 1.05))
     place = _scale(log(marks[0]), log(marks[-1]), LABELS, WIDTH - 210)
-    parts = [_title("Speedup over the baseline, with its 95 % interval")]
+    bases = result.get("bases")
+    over = f"the baseline on {bases[0]['name']}" if bases else "the baseline"
+    parts = [_title(f"Speedup over {over}, with its 95 % interval")]
     y = top = 40.0
     body: list[str] = []
     for title, rows in groups:

@@ -57,8 +57,13 @@ def foresee(selection: Selection, store: Store | None = None) -> Foreseen:
 def _run_seconds(result: Json, candidate: Candidate, max_tokens: int) -> float:
     """A run's time to first token and its decoding; of a candidate that was not in the result, the
     baseline's."""
-    wanted = candidate.drafter.name, candidate.drafter.draft_length
-    known = {(c["drafter"], c["n_max"]): c for c in result["candidates"] if c["decode_tps"]}
+    drafter = candidate.drafter
+    wanted = candidate.base.name, drafter.name, drafter.draft_length
+    known = {
+        (c.get("base", ""), c["drafter"], c["n_max"]): c
+        for c in result["candidates"]
+        if c["decode_tps"]
+    }
     plain = next(c for c in known.values() if c["method"] == "none")
     c = known.get(wanted, plain)
     same = max_tokens == result["settings"]["max_tokens"]

@@ -7,7 +7,7 @@ from typing import Any
 from localspec.bench import history
 from localspec.bench.comparison import Compared, compare_results
 from localspec.bench.statistics import FEWEST_PAIRS
-from localspec.bench.table import name, speedup
+from localspec.bench.table import contenders, name, speedup
 from localspec.errors import LocalspecError
 from localspec.records import BenchOptions
 from localspec.store import Store
@@ -34,9 +34,10 @@ def failure(options: BenchOptions, result: Json, store: Store | None = None) -> 
 
 
 def below(result: Json, bound: float) -> str | None:
-    """Is no drafter shown to reach the speedup ``bound``? The lower end of an interval shows it;
-    where a winner was measured again, its own alone."""
-    drafters = [c for c in result["candidates"] if c["speedup_ci"] is not None]
+    """Is no drafter (with several bases: no setup, over the reference) shown to reach the speedup
+    ``bound``? The lower end of an interval shows it; where a winner was measured again, its own
+    alone."""
+    drafters = [c for c in contenders(result) if c["speedup_ci"] is not None]
     again = [c for c in drafters if c["confirmed"]]
     top = max(again or drafters, key=lambda c: c["speedup_ci"][0], default=None)
     if top is None:

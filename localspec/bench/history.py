@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.report import SCHEMA
-from localspec.bench.table import label, name
+from localspec.bench.table import contenders, label, name
 from localspec.errors import UsageError
 from localspec.store import KeptBench, Store
 
@@ -105,8 +105,8 @@ def _from_file(path: Path) -> Json:
 
 def best(result: Json) -> Json | None:
     """The candidate that answers the question: the winner that was measured again, else the one
-    with the greatest speedup."""
-    measured = [c for c in result["candidates"] if c["method"] != "none" and c["speedup"]]
+    with the greatest speedup (``table.contenders``)."""
+    measured = [c for c in contenders(result) if c["speedup"]]
     return max(measured, key=lambda c: (c["confirmed"], c["speedup"]), default=None)
 
 

@@ -11,12 +11,14 @@ from rich.text import Text
 from localspec.bench.comparison import Change, Compared
 from localspec.bench.statistics import Comparison, Verdict
 from localspec.bench.table import (
+    BASE,
     DRAFTER,
     N_MAX,
     NA,
     TEMPERATURE,
     Column,
     Signs,
+    name,
     number,
     side_by_side,
     speedup,
@@ -108,7 +110,13 @@ def judgement(change: Change, what: str, signs: Signs) -> str:
 
 def comparison_columns(compared: Compared) -> tuple[Column, ...]:
     several = len({c.after["temperature"] for c in compared.changes}) > 1
-    head = (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()))
+    bases = any(c.after.get("base") for c in compared.changes)
+    head = (
+        *((BASE,) if bases else ()),
+        DRAFTER,
+        N_MAX,
+        *((TEMPERATURE,) if several else ()),
+    )
     return (
         *map(_of_candidate, head),
         _from_to("decode_tps", 1),
@@ -161,12 +169,7 @@ def answer(compared: Compared) -> list[str]:
     worse = [c for c in compared.changes if c.regressions()]
     if not worse:
         return [f"No regression is shown, {by}."]
-    names = ", ".join(
-        f"{DRAFTER.cell(c.after, Signs())} n={N_MAX.cell(c.after, Signs())}"
-        if c.after["n_max"]
-        else "baseline"
-        for c in worse
-    )
+    names = ", ".join(name(c.after) for c in worse)
     return [f"Slower than before, {by}: {names}."]
 
 

@@ -1,7 +1,8 @@
 """What is measured, and in which order (DESIGN section 6).
 
-A candidate is a drafter at one draft length and one temperature; the baseline is the candidate
-without a drafter, once per temperature. A slot is one run of one candidate on one prompt.
+A candidate is a drafter at one draft length and one temperature on one base; the baseline is the
+candidate without a drafter, once per base and temperature. A slot is one run of one candidate on
+one prompt.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from localspec.records import (
     ContextSettings,
     DrafterSettings,
     DraftLength,
+    FlashAttention,
     SamplerSettings,
     TreeSize,
 )
@@ -35,6 +37,31 @@ CONTEXT_STEP = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """What drafters are put on: a file of the target and the settings of its contexts. None is the
+    plan's own. ``name`` says what tells it from the other bases of the table; "": there are none.
+    """
+
+    name: str = ""
+    path: str | None = None
+    quant: str = ""
+    kv_type: str | None = None
+    flash_attn: FlashAttention | None = None
+    threads: int | None = None
+
+    def context(self, common: ContextSettings) -> ContextSettings:
+        own = {
+            "kv_type": self.kv_type,
+            "flash_attn": self.flash_attn,
+            "threads": self.threads,
+        }
+        return replace(common, **{k: v for k, v in own.items() if v is not None})  # type: ignore[arg-type]
+
+
+ONLY_BASE = Base()
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A drafter's settings at one temperature. ``session`` names the context that serves it:
     temperatures share one, since sampling is no property of a context."""
@@ -43,10 +70,16 @@ class Candidate:
     session: str
     drafter: DrafterSettings
     temperature: float
+    base: Base = ONLY_BASE
 
     @property
     def is_baseline(self) -> bool:
         return self.drafter.method == "none"
+
+    @property
+    def who(self) -> str:
+        """The drafter, and what it is on where there are several bases."""
+        return self.drafter.name + (f" on {self.base.name}" if self.base.name else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +134,26 @@ class Plan:
     def baselines(self) -> tuple[Candidate, ...]:
         return tuple(c for c in self.candidates if c.is_baseline)
 
+    @property
+    def bases(self) -> tuple[Base, ...]:
+        """The first one is the reference."""
+        return tuple(dict.fromkeys(c.base for c in self.candidates))
+
+    @property
+    def references(self) -> tuple[Candidate, ...]:
+        """The baselines of the reference base."""
+        return tuple(c for c in self.baselines if c.base == self.candidates[0].base)
+
     def baseline_of(self, candidate: Candidate) -> Candidate:
-        return next(c for c in self.baselines if c.temperature == candidate.temperature)
+        """The one on the candidate's own base."""
+        alike = candidate.base, candidate.temperature
+        return next(c for c in self.baselines if (c.base, c.temperature) == alike)
+
+    def reference_of(self, candidate: Candidate) -> Candidate:
+        return next(c for c in self.references if c.temperature == candidate.temperature)
+
+    def context_of(self, candidate: Candidate) -> ContextSettings:
+        return candidate.base.context(self.context)
 
     def sampler_of(self, candidate: Candidate, seed: int) -> SamplerSettings:
         return replace(self.sampler, temperature=candidate.temperature, seed=seed)
@@ -117,6 +168,7 @@ def make_candidates(
     trees: Sequence[TreeSize] = (),
     temperatures: Sequence[float] = (0.0,),
     quick: bool = False,
+    base: Base = ONLY_BASE,
 ) -> tuple[Candidate, ...]:
     """The baseline, then every drafter at every draft length and, where it proposes trees, at
     every budget of nodes in ``trees`` (adaptive ones have "auto"); all of that per temperature."""
@@ -147,8 +199,10 @@ def make_candidates(
     for temperature in dict.fromkeys(temperatures):
         for s in settings:
             session = "baseline" if s.method == "none" else f"{s.name} n={s.draft_length}"
+            if base.name:
+                session = f"{base.name}: {session}"
             key = f"{session} T={temperature:g}" if several else session
-            found.append(Candidate(key, session, s, temperature))
+            found.append(Candidate(key, session, s, temperature, base))
     return tuple(found)
 
 
@@ -231,19 +285,27 @@ def in_blocks(
     order: int = 0,
 ) -> list[Slot]:
     """Where contexts do not fit together: for each drafter a block baseline, candidate, candidate,
-    baseline, each over half of the work, so that a steady drift cancels."""
+    baseline, each over half of the work, so that a steady drift cancels. On another base than the
+    reference the reference's baseline encloses that: A B C C B A."""
     work = [(r, p) for r in range(first_run, first_run + plan.runs) for p in prompts]
     half = (len(work) + 1) // 2
-    baselines = [c for c in candidates if c.is_baseline]
+    references = set(plan.references)
+    drafted = {(c.base, c.temperature) for c in candidates if not c.is_baseline}
     others: dict[str, list[Candidate]] = {}
     for c in candidates:
-        if not c.is_baseline:
+        alone = c.is_baseline and (c.base, c.temperature) not in drafted
+        if not c.is_baseline or (alone and c not in references):
             others.setdefault(c.session, []).append(c)
     slots: list[Slot] = []
     for block, members in enumerate(others.values()):
-        paired = [b for b in baselines if b.temperature in {m.temperature for m in members}]
-        quarters = ((paired, work[:half]), (members, work), (paired, work[half:]))
-        for group, items in quarters:
+        around: list[list[Candidate]] = []
+        for pick in (plan.reference_of, plan.baseline_of):
+            group = [b for b in dict.fromkeys(map(pick, members)) if b in candidates]
+            if group and group not in (*around, members):
+                around.append(group)
+        parts = [(group, work[:half]) for group in around]
+        parts += [(members, work), *((group, work[half:]) for group in reversed(around))]
+        for group, items in parts:
             for run, prompt in items:
                 seed = seed_of(plan, prompt, run)
                 for c in group:
@@ -255,15 +317,16 @@ def in_blocks(
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Runs to be made again: ``candidates`` on one prompt, with the baseline next to them."""
+    """Runs to be made again: ``candidates`` on one prompt, with the ``baselines`` that they are
+    compared with next to them."""
 
     prompt: Prepared
     run: int
-    baseline: Candidate
+    baselines: tuple[Candidate, ...]
     candidates: tuple[Candidate, ...]
 
     def slots(self, plan: Plan, order: int, block: int) -> list[Slot]:
-        again = dict.fromkeys((self.baseline, *self.candidates))
+        again = dict.fromkeys((*self.baselines, *self.candidates))
         seed = seed_of(plan, self.prompt, self.run)
         return [
             Slot(order + i, c, self.prompt, self.run, seed, block, "repeat")
@@ -272,7 +335,7 @@ class Repeat:
 
 
 def repeats(plan: Plan, unsound: Sequence[Slot]) -> list[Repeat]:
-    """What to make again because of unsound runs. Where the unsound run was the baseline's, every
+    """What to make again because of unsound runs. Where the unsound run was a baseline's, every
     candidate that was paired with it runs again."""
     groups: dict[tuple[Prepared, int, float], list[Candidate]] = {}
     for slot in unsound:
@@ -280,8 +343,13 @@ def repeats(plan: Plan, unsound: Sequence[Slot]) -> list[Repeat]:
         groups.setdefault(key, []).append(slot.candidate)
     found = []
     for (prompt, run, temperature), members in groups.items():
-        baseline = plan.baseline_of(members[0])
-        if baseline in members:
-            members = [c for c in plan.candidates if c.temperature == temperature]
-        found.append(Repeat(prompt, run, baseline, tuple(dict.fromkeys(members))))
+        again = dict.fromkeys(members)
+        for candidate in plan.candidates:
+            pair = plan.reference_of(candidate), plan.baseline_of(candidate)
+            if candidate.temperature == temperature and not again.keys().isdisjoint(pair):
+                again.setdefault(candidate)
+        baselines = dict.fromkeys(
+            b for c in again for b in (plan.reference_of(c), plan.baseline_of(c))
+        )
+        found.append(Repeat(prompt, run, tuple(baselines), tuple(again)))
     return found

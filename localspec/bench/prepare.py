@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -21,15 +21,24 @@ from localspec.bench.workloads import Prompt, Workload
 from localspec.catalog import Target
 from localspec.chat.template import ChatTemplate, Rendered
 from localspec.engine.client import Engine
-from localspec.engine.fitting import Fitting, sessions_fit
+from localspec.engine.fitting import Fitting, Served, sessions_fit
 from localspec.errors import ContextTooSmall
-from localspec.records import BenchOptions, ContextSettings, LoadSettings, SamplerSettings
+from localspec.gguf_header import bytes_of
+from localspec.records import (
+    BenchOptions,
+    ContextSettings,
+    DrafterSettings,
+    LoadSettings,
+    SamplerSettings,
+)
 
 RUNS_OF_ONE = 5
 """Runs of a single prompt, unless told otherwise: an interval needs several pairs."""
 TYPICAL_CONTEXT = 4096
 """Tokens that a benchmark takes at the most, as a rule: layers are placed for it before the prompts
 are known (their tokens are the loaded model's to count)."""
+KV_BLOCK = 256
+"""Elements by which KV types are compared in size: whole blocks of every type."""
 
 
 def temperatures(options: BenchOptions) -> tuple[float, ...]:
@@ -153,19 +162,34 @@ def fitting_of(
     deepest = max((p.depth for w in workloads for p in w.prompts), default=0)
     answer = options.max_tokens or TOKENS
     likely = max(TYPICAL_CONTEXT, context_size([deepest], answer, 0) if deepest else 0)
+    common = _context(options, options.engine.ctx or likely)
+    contexts = [c.base.context(common) for c in candidates]
     return Fitting(
         target.path,
         options.engine.load,
-        _context(options, options.engine.ctx or likely),
+        max(contexts, key=lambda context: bytes_of(context.kv_type, KV_BLOCK)),
         [c.drafter for c in candidates],
         given=options.engine.ctx is not None,
         refuse=options.engine.fit_check,
     )
 
 
-def fit_together(plan: Plan, engine: Engine, load: LoadSettings) -> tuple[int, bool]:
-    """Bytes of RAM that the contexts of all candidates take, and whether they fit at once into the
-    memory that the loaded target leaves."""
+def fit_together(
+    plan: Plan,
+    engine: Engine,
+    load: LoadSettings,
+    others: Mapping[str, LoadSettings] | None = None,
+) -> tuple[int, bool]:
+    """Bytes of RAM that the contexts of all candidates take, with the ``others`` among the target's
+    files (by path), and whether they fit at once into the memory that the loaded target leaves."""
     memory = machine.memory(engine.devices())
-    drafters = {c.session: c.drafter for c in plan.candidates}.values()
-    return sessions_fit(Path(engine.model.path), load, plan.context, tuple(drafters), memory)
+    sessions: dict[str | None, dict[str, tuple[ContextSettings, DrafterSettings]]] = {}
+    for c in plan.candidates:
+        sessions.setdefault(c.base.path, {})[c.session] = plan.context_of(c), c.drafter
+    own = Path(engine.model.path)
+    files = [Served(own, load, tuple(sessions.pop(None, {}).values()))]
+    for path, found in sessions.items():
+        assert path is not None
+        file = Served(Path(path), (others or {})[path], tuple(found.values()), loaded=False)
+        files.append(file)
+    return sessions_fit(files, memory)

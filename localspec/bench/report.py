@@ -20,11 +20,14 @@ from typing import Any
 from localspec import __version__
 from localspec.bench.advice import OtherQuant, advice
 from localspec.bench.analysis import Measured
-from localspec.bench.audit import Audit
+from localspec.bench.audit import Audit, same_outputs
 from localspec.bench.cost_model import CostModel
+from localspec.bench.plan import Base
 from localspec.bench.resume import HASH_OF_FILE, SIZE_OF_FILE, Facts, Sitting, keep
 from localspec.bench.rows import Row
 from localspec.bench.runner import Measurement
+from localspec.bench.statistics import Comparison
+from localspec.bench.sweep import Answer, answers
 from localspec.errors import LocalspecError, UsageError
 from localspec.records import BenchOptions, BuildInfo, ModelInfo
 
@@ -70,7 +73,7 @@ def result(report: Report) -> Json:
     workloads: dict[str, int] = {}
     for p in plan.prompts:
         workloads[p.prompt.workload] = workloads.get(p.prompt.workload, 0) + 1
-    baseline = report.effective.get("baseline", {})
+    baseline = report.effective.get(plan.references[0].session, {})
     created = datetime.now(UTC).isoformat(timespec="seconds")
     unfinished = None
     if m.state == "interrupted" and report.options is not None:
@@ -95,6 +98,7 @@ def result(report: Report) -> Json:
             "quant": report.model.quant,
             "size_bytes": report.model.size_bytes,
         },
+        "bases": [_base(report, base) for base in plan.bases if base.name],
         "settings": {
             **report.asked,
             **baseline,
@@ -131,12 +135,43 @@ def result(report: Report) -> Json:
         "status": m.state,
         "resumed": [asdict(sitting) for sitting in report.before] or None,
         "candidates": [_candidate(report, c) for c in report.table.values()],
+        "answers": [_answer(report, a) for a in answers(plan, m.judged, report.table)]
+        if m.state != "interrupted"
+        else [],
         "advice": [asdict(a) for a in advice(report)],
         "cost_model": None
         if report.cost_models is None
         else [c.record() for c in report.cost_models],
         "rows": [row_record(r) for r in m.rows],
         "resume": unfinished,
+    }
+
+
+def _base(report: Report, base: Base) -> Json:
+    model, facts = report.model, report.facts
+    own = base.path is None
+    return {
+        "name": base.name,
+        "file": base.path or model.path,
+        "sha256": report.sha256 if own else facts.get(f"{base.name}: {HASH_OF_FILE}"),
+        "size_bytes": model.size_bytes if own else facts.get(f"{base.name}: {SIZE_OF_FILE}"),
+        "quant": base.quant or model.quant,
+        "kv_type": base.kv_type,
+        "flash_attn": base.flash_attn,
+        "threads": base.threads,
+    }
+
+
+def _answer(report: Report, answer: Answer) -> Json:
+    keys = list(report.table)
+    return {
+        "temperature": answer.temperature,
+        "fastest": keys.index(answer.fastest.key),
+        "alone": keys.index(answer.alone.key),
+        "drafting": keys.index(answer.drafting.key) if answer.drafting else None,
+        "versus": answer.versus.speedup,
+        "versus_ci": _listed(answer.versus.interval),
+        "versus_verdict": answer.verdict,
     }
 
 
@@ -148,6 +183,7 @@ def _candidate(report: Report, measured: Measured) -> Json:
     # a part of the runs is judged by nobody: the reader does not see why the others are missing
     whole = report.measurement.state != "interrupted" and not status.given_up
     return {
+        "base": candidate.base.name,
         "drafter": candidate.drafter.name,
         "method": candidate.drafter.method,
         "file": candidate.drafter.path,
@@ -163,12 +199,11 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "temperature": candidate.temperature,
         "status": status.state,
         "reason": status.reason,
-        **_figures(measured),
+        **_figures(report, measured),
         "verdict": "baseline" if candidate.is_baseline else measured.verdict if whole else None,
-        "confirmed": chosen is not None,
-        "chosen_at": None
-        if chosen is None
-        else {"speedup": chosen.speedup, "speedup_ci": _listed(chosen.interval)},
+        "confirmed": measured.confirmed,
+        "chosen_at": _chosen(chosen),
+        **_over_reference(report, measured, whole),
         "identical": audit.identical,
         "compared": audit.compared,
         "strict_up_to": audit.strict_up_to,
@@ -195,15 +230,19 @@ def _candidate(report: Report, measured: Measured) -> Json:
             }
             for d in audit.divergences
         ],
-        "by_workload": {name: _figures(part) for name, part in measured.by_workload.items()},
+        "by_workload": {
+            name: _figures(report, part) for name, part in measured.by_workload.items()
+        },
         "effective": effective,
         "notes": list(report.notes.get(candidate.session, ())),
     }
 
 
-def _figures(measured: Measured) -> Json:
+def _figures(report: Report, measured: Measured) -> Json:
     f, counts = measured.figures, measured.figures.counts
-    baseline = measured.candidate.is_baseline
+    baseline, plan = measured.candidate.is_baseline, report.measurement.plan
+    reference = len(plan.bases) > 1 and measured.candidate in plan.references
+    over = measured.over_reference
     return {
         "runs": f.runs,
         "tokens": f.tokens,
@@ -212,6 +251,8 @@ def _figures(measured: Measured) -> Json:
         "speedup_ci": _listed(measured.decode.interval),
         "speedup_method": measured.decode.method,
         "pairs": measured.decode.pairs,
+        "reference_speedup": 1.0 if reference and f.decode_tps else over.speedup,
+        "reference_speedup_ci": _listed(over.interval),
         "end_to_end_speedup": 1.0 if baseline and f.decode_tps else measured.end_to_end.speedup,
         "end_to_end_speedup_ci": _listed(measured.end_to_end.interval),
         "accept_length": counts.accept_length,
@@ -240,6 +281,25 @@ def _figures(measured: Measured) -> Json:
     }
 
 
+def _chosen(found: Comparison | None) -> Json | None:
+    if found is None:
+        return None
+    return {"speedup": found.speedup, "speedup_ci": _listed(found.interval)}
+
+
+def _over_reference(report: Report, measured: Measured, whole: bool) -> Json:
+    """Against the first base's baseline, where there are several bases."""
+    plan, candidate = report.measurement.plan, measured.candidate
+    same = None
+    if candidate.is_baseline and candidate.base != plan.bases[0]:
+        same = same_outputs(plan, report.measurement.rows, candidate)
+    return {
+        "reference_verdict": measured.reference_verdict if whole else None,
+        "reference_chosen_at": _chosen(measured.reference_chosen),
+        "reference_outputs": same and {"same": same[0], "compared": same[1]},
+    }
+
+
 def _listed(interval: tuple[float, float] | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
@@ -249,6 +309,7 @@ def row_record(row: Row) -> Json:
     return {
         "prompt": s.prompt.prompt.id,
         "workload": s.prompt.prompt.workload,
+        "base": s.candidate.base.name,
         "drafter": s.candidate.drafter.name,
         "n_max": s.candidate.drafter.draft_length,
         "temperature": s.candidate.temperature,

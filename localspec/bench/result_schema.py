@@ -20,7 +20,7 @@ from localspec.bench.report import SCHEMA
 from localspec.bench.rows import Flag
 from localspec.bench.runner import State
 from localspec.bench.statistics import Verdict
-from localspec.records import Counts, DraftLength, StopReason, TreeSize
+from localspec.records import Counts, DraftLength, FlashAttention, StopReason, TreeSize
 
 Interval = Annotated[
     tuple[float, float] | None,
@@ -53,6 +53,20 @@ class TargetFile(_Part):
     arch: str
     quant: str
     size_bytes: int
+
+
+class BaseFacts(_Part):
+    """A quantisation and context settings that drafters were put on. Settings are null where they
+    were not swept."""
+
+    name: str
+    file: str
+    sha256: Hash
+    size_bytes: int | None
+    quant: str
+    kv_type: str | None
+    flash_attn: FlashAttention | None
+    threads: int | None
 
 
 class WorkloadSize(_Part):
@@ -113,6 +127,10 @@ class Figures(_Part):
     speedup_ci: Interval
     speedup_method: str | None
     pairs: int
+    reference_speedup: float | None = Field(
+        description="Of several bases: decode tok/s over the first base's baseline."
+    )
+    reference_speedup_ci: Interval
     end_to_end_speedup: float | None
     end_to_end_speedup_ci: Interval
     accept_length: float | None = Field(
@@ -145,6 +163,27 @@ class ChosenAt(_Part):
     speedup_ci: Interval
 
 
+class SameOutputs(_Part):
+    same: int
+    compared: int
+
+
+class SweepAnswer(_Part):
+    """What several bases answer at one temperature; whole numbers are places in ``candidates``."""
+
+    temperature: float
+    fastest: int = Field(
+        description="Shown to be faster than the reference, by most; else the reference itself."
+    )
+    alone: int = Field(description="The same of the baselines.")
+    drafting: int | None = Field(description="The fastest drafter on the reference.")
+    versus: float | None = Field(
+        description="Speed of `alone`, where that is another base, in that of `drafting`."
+    )
+    versus_ci: Interval
+    versus_verdict: Verdict | None
+
+
 class Distribution(_Part):
     """Do sampled tokens follow the target's distribution?"""
 
@@ -168,6 +207,7 @@ class Difference(_Part):
 
 
 class CandidateResult(Figures):
+    base: str = Field(description="Name of one of `bases`; empty where there is but one.")
     drafter: str
     method: str
     file: str | None
@@ -186,6 +226,11 @@ class CandidateResult(Figures):
     )
     confirmed: bool = Field(description="Measured again on runs that did not choose it.")
     chosen_at: ChosenAt | None
+    reference_verdict: Verdict | None
+    reference_chosen_at: ChosenAt | None
+    reference_outputs: SameOutputs | None = Field(
+        description="Of another base's baseline: runs that gave the reference's very tokens."
+    )
     identical: bool | None = Field(description="Is the output the baseline's, token for token?")
     compared: int
     strict_up_to: int | None
@@ -203,6 +248,7 @@ class RunRecord(_Part):
 
     prompt: str
     workload: str
+    base: str
     drafter: str
     n_max: DraftLength
     temperature: float
@@ -234,6 +280,9 @@ class Result(_Part):
     machine: dict[str, str | int | float | bool | None]
     build: Build
     target: TargetFile
+    bases: list[BaseFacts] = Field(
+        description="Of a sweep, the reference first; empty where there is but one."
+    )
     settings: dict[str, Any] = Field(description="Every effective value.")
     options: dict[str, Any] | None = Field(description="As it was asked for.")
     workloads: list[WorkloadSize]
@@ -247,6 +296,7 @@ class Result(_Part):
         "every draft length."
     )
     candidates: list[CandidateResult]
+    answers: list[SweepAnswer] = Field(description="Of a sweep, one for each temperature.")
     advice: list[Advice] = Field(description="Sentences with this run's numbers, and what to try.")
     rows: list[RunRecord]
     resume: dict[str, Any] | None = Field(

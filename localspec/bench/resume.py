@@ -49,6 +49,10 @@ NAMES = {
     "temperatures": "temperature",
     "depths": "depth",
     "sampled": "draft-sampling",
+    "quants": "quant",
+    "kv_types": "kv-type",
+    "flash_attns": "flash-attn",
+    "thread_counts": "threads",
 }
 """Options that the records name otherwise than the command line."""
 
@@ -233,6 +237,10 @@ def facts_of(
     }
     for group in (plan.context, plan.sampler, load):
         facts |= asdict(group)
+    for base in plan.bases:
+        if base.path is not None:
+            facts[f"{base.name}: {SIZE_OF_FILE}"] = Path(base.path).stat().st_size
+            facts[f"{base.name}: {HASH_OF_FILE}"] = sha256_of(Path(base.path))
     for candidate in plan.candidates:
         settings = asdict(candidate.drafter)
         path = settings.pop("path")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from localspec.bench.plan import Slot
+from localspec.bench.plan import Base, Slot
 from localspec.bench.statistics import Pair, log_ratio
 from localspec.records import Generation
 
@@ -104,14 +104,15 @@ def repeats_itself(tokens: Sequence[int]) -> bool:
 def mark_disturbed(rows: Sequence[Row]) -> list[Row]:
     """Flag runs during which other load or the clock lay more than 5 % from the median of the runs
     made together (in one sitting, and those that confirm a winner apart): 5 points of the machine's
-    cores, 5 % of the clock.
+    cores, 5 % of the clock. Each base by itself: a processor runs slower with more threads.
 
     Against the median and not against the reading before the run: a steady load hits all
     candidates alike and spoils no comparison, a single reading of a short run is mostly noise.
     """
-    together: dict[tuple[int, bool], list[int]] = {}
+    together: dict[tuple[int, bool, Base], list[int]] = {}
     for i, row in enumerate(rows):
-        together.setdefault((row.sitting, row.slot.phase == "confirm"), []).append(i)
+        group = row.sitting, row.slot.phase == "confirm", row.slot.candidate.base
+        together.setdefault(group, []).append(i)
     marked = list(rows)
     for members in together.values():
         for i, row in zip(members, _mark_disturbed([rows[i] for i in members]), strict=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, Protocol
 
-from localspec.bench.analysis import analyse, winners
+from localspec.bench.analysis import analyse
 from localspec.bench.audit import expected_seconds
 from localspec.bench.plan import (
     Candidate,
@@ -29,6 +29,7 @@ from localspec.bench.plan import (
 )
 from localspec.bench.rows import SHORT, Conditions, Row, flags_of, mark_disturbed, mark_faulty
 from localspec.bench.sessions import Sessions
+from localspec.bench.sweep import finalists
 from localspec.engine.messages import Chunk
 from localspec.errors import EngineDied, LocalspecError
 from localspec.machine import LoadMeter, Sample
@@ -43,6 +44,8 @@ CRASHES = 2
 """A candidate whose runs end the engine this often is given up; once may come from outside."""
 REPEATED_SHARE = 0.25
 """The most rows that are measured again, as a share of all."""
+FINALISTS = 4
+"""Candidates that are usually measured again where there are several bases."""
 QUICK_SECONDS = 60.0
 QUICK_FEWEST = 4
 
@@ -284,15 +287,15 @@ class Runner:
             generation = None
             while generation is None and not self._status[one.key].given_up:
                 try:
-                    self._sessions.use(session, one.drafter)
+                    self._sessions.use(one)
                     generation = self._warm(one)
                 except EngineDied as error:
                     self._crashed(candidates, error)
                 except LocalspecError as error:
-                    if one.is_baseline:
+                    if one in self._plan.references:
                         raise
-                    self._refused(candidates, error)
-            if generation is None and one.is_baseline:
+                    self._refused(self._resting_on(candidates), error)
+            if generation is None and one in self._plan.references:
                 reason = self._status[one.key].reason or ""
                 raise LocalspecError(f"The baseline cannot be run: {reason}")
             for note in self._sessions.notes.get(session, ()):
@@ -332,7 +335,7 @@ class Runner:
         return count, tokens if each * QUICK_FEWEST <= left else min(tokens, SHORT)
 
     def _schedule(self, phase: Phase, candidates: Sequence[Candidate]) -> list[Slot]:
-        usable = [c for c in candidates if not self._status[c.key].given_up]
+        usable = [c for c in candidates if not self._lost(c)]
         blocks = self._blocks.setdefault(phase, not self._sessions.together)
         arrange = in_blocks if blocks else interleaved
         return arrange(
@@ -407,17 +410,17 @@ class Runner:
 
     def _confirm(self) -> None:
         """Measure the winner of each temperature again, against the baseline, on runs that were not
-        used to choose it. With a single candidate nothing was chosen."""
+        used to choose it; with several bases, also the fastest base alone and the reference's best
+        drafter. With a single candidate nothing was chosen."""
         chosen_by = [r for r in self._rows if r.slot.phase != "confirm"]
-        best = winners(analyse(self._plan, chosen_by))
-        if not best or not self._confirms():
-            return
-        pairs = [c for m in best for c in (self._plan.baseline_of(m.candidate), m.candidate)]
-        self._do(self._schedule("confirm", pairs))
+        again = finalists(self._plan, chosen_by, analyse(self._plan, chosen_by))
+        if again and self._confirms():
+            self._do(self._schedule("confirm", again))
 
     def _confirms(self) -> bool:
-        drafted = {c.session for c in self._plan.candidates if not c.is_baseline}
-        return not self._plan.quick and len(drafted) > 1
+        references = self._plan.references
+        chosen_from = {c.session for c in self._plan.candidates if c not in references}
+        return not self._plan.quick and len(chosen_from) > 1
 
     # ---- runs ---------------------------------------------------------------------------------
 
@@ -431,13 +434,14 @@ class Runner:
         again = 0.0
         if phase == "main" and self._confirms():
             each = seconds / len(slots)
-            again = 2 * each * len(self._plan.prompts) * self._plan.runs
+            again = FINALISTS if len(self._plan.bases) > 1 else 2
+            again *= each * len(self._plan.prompts) * self._plan.runs
         kept = whole - len(slots)
         self._tell(Starting(phase, len(slots), prompts, seconds + self._after, again, kept))
         for done, slot in enumerate(slots):
             if self._baseline_lost():
                 return
-            if self._status[slot.candidate.key].given_up:
+            if self._lost(slot.candidate):
                 continue
             if self._out_of_time(slots, done):
                 return
@@ -499,7 +503,7 @@ class Runner:
             self._tell(Running(slot, done, total, tokens, tps, eta + self._after, chunk))
 
         try:
-            if self._sessions.use(candidate.session, candidate.drafter):
+            if self._sessions.use(candidate):
                 self._warm(candidate)
             began = time.monotonic()
             progress(0, None)
@@ -591,7 +595,18 @@ class Runner:
                 status.state, status.reason = "interrupted", reason
 
     def _baseline_lost(self) -> bool:
-        return all(self._status[b.key].given_up for b in self._plan.baselines)
+        return all(self._status[b.key].given_up for b in self._plan.references)
+
+    def _lost(self, candidate: Candidate) -> bool:
+        """Is there nothing more to be had of it, or nothing to compare it with?"""
+        needed = candidate, self._plan.baseline_of(candidate)
+        return any(self._status[c.key].given_up for c in needed)
+
+    def _resting_on(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """They, and where a base cannot be run by itself all that is on it."""
+        bases = {c.base for c in candidates if c.is_baseline}
+        more = [c for c in self._plan.candidates if c.base in bases and c not in candidates]
+        return [*candidates, *more]
 
     def _complete(self, candidate: Candidate) -> bool:
         made = {

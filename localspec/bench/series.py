@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.bench.table import label, name
+from localspec.bench.table import name, whose
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Series:
 def baselines(result: Json) -> list[tuple[str, float]]:
     """tok/s of each baseline that was measured, by what to call it."""
     return [
-        (_named(result, c, "baseline"), c["decode_tps"])
+        (_named(result, c, whose(c)), c["decode_tps"])
         for c in result["candidates"]
         if c["method"] == "none" and c["decode_tps"]
     ]
@@ -32,7 +32,7 @@ def speed_by_length(result: Json) -> list[Series]:
     found: dict[str, list[tuple[int, float]]] = {}
     for c in _measured(result):
         if isinstance(c["n_max"], int) and c["decode_tps"]:
-            found.setdefault(_named(result, c, label(c)), []).append((c["n_max"], c["decode_tps"]))
+            found.setdefault(_named(result, c, whose(c)), []).append((c["n_max"], c["decode_tps"]))
     return [_series(who, points) for who, points in found.items()]
 
 
@@ -50,7 +50,7 @@ def reach_by_position(result: Json) -> list[Series]:
     with the longest drafts."""
     longest: dict[str, Json] = {}
     for c in _measured(result):
-        who = _named(result, c, label(c))
+        who = _named(result, c, whose(c))
         if len(c["reach_rate"]) > len(longest.get(who, {"reach_rate": ()})["reach_rate"]):
             longest[who] = c
     return [

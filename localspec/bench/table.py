@@ -99,9 +99,14 @@ def verdict(candidate: Json, signs: Signs) -> str:
 
 
 def output(candidate: Json, signs: Signs) -> str:
-    """Is the output the baseline's? If not: how many differ, the worst kind."""
+    """Is the output the baseline's? If not: how many differ, the worst kind. Of another base's
+    baseline: how many differ from the reference's, which is another model's right."""
     if candidate["verdict"] == "baseline":
-        return ""
+        texts = candidate.get("reference_outputs")
+        if not texts or not texts["compared"]:
+            return ""
+        other = texts["compared"] - texts["same"]
+        return f"{other}/{texts['compared']} other text" if other else "same text"
     found, compared = candidate["divergences"], candidate["compared"]
     distribution = candidate.get("distribution")
     if distribution and not distribution["fits"]:
@@ -143,6 +148,51 @@ def _drafted(show: Callable[[Json], str]) -> Callable[[Json, Signs], str]:
     return lambda c, _: "-" if c["method"] == "none" else show(c)
 
 
+def contenders(result: Json) -> list[Json]:
+    """Every candidate but what all are compared with, each with its speedup and verdict over that:
+    the baseline, or where there are several bases the first one's."""
+    if not result.get("bases"):
+        return [c for c in result["candidates"] if c["method"] != "none"]
+    first = result["bases"][0]["name"]
+    return [
+        {
+            **_over_reference(c),
+            "verdict": c["reference_verdict"],
+            "chosen_at": c["reference_chosen_at"],
+            "by_workload": {name: _over_reference(p) for name, p in c["by_workload"].items()},
+        }
+        for c in result["candidates"]
+        if c["method"] != "none" or c["base"] != first
+    ]
+
+
+def _over_reference(figures: Json) -> Json:
+    own = {"speedup": figures["reference_speedup"], "speedup_ci": figures["reference_speedup_ci"]}
+    return figures | own
+
+
+def winning(candidate: Json) -> str | None:
+    """The verdict on what decides: where there are several bases, the speed over the reference."""
+    found: str | None = candidate.get("reference_verdict") or candidate["verdict"]
+    return found
+
+
+def over_reference(candidate: Json, signs: Signs) -> str:
+    """1.43x [1.40, 1.46] ▲; of the reference's own baseline only its name."""
+    if candidate["reference_speedup"] is None:
+        return NA
+    word = candidate["reference_verdict"]
+    if word is None and candidate["reference_speedup_ci"] is None and candidate["method"] == "none":
+        return "reference" if candidate["reference_speedup"] == 1.0 else _reference(candidate)
+    sign = {"faster": f" {signs.up}", "slower": f" {signs.down}"}.get(word or "", "")
+    return _reference(candidate) + sign
+
+
+def _reference(candidate: Json) -> str:
+    return speedup(candidate, "reference_speedup")
+
+
+BASE = Column("base", lambda c, _: str(c.get("base", "")), width=20, right=False, head=True)
 DRAFTER = Column("drafter", lambda c, _: label(c), width=20, right=False, head=True)
 N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", head=True)
 TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", head=True)
@@ -163,14 +213,21 @@ COLUMNS = (
 )
 
 
+OVER_REFERENCE = Column("over reference [95 %]", over_reference, right=False)
+
+
 def columns(result: Json) -> tuple[Column, ...]:
     several = len({c["temperature"] for c in result["candidates"]}) > 1
-    return (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()), *COLUMNS)
+    head = (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()))
+    if not result.get("bases"):
+        return (*head, *COLUMNS)
+    speed, *others = COLUMNS
+    return (BASE, *head, speed, OVER_REFERENCE, *others)
 
 
 def live_columns(result: Json) -> tuple[Column, ...]:
     """While it is measured: how many runs there are, and nothing that is judged at the end."""
-    whole = columns(result)
+    whole = [c for c in columns(result) if c is not OVER_REFERENCE]
     head = [c for c in whole if c.head]
     return (*head, RUNS, *(c for c in whole if not c.head and c not in (VERDICT, OUTPUT)))
 
@@ -224,7 +281,7 @@ def side_by_side(
 
 
 def _is_faster(candidate: Json) -> bool:
-    return bool(candidate["verdict"] == "faster")
+    return winning(candidate) == "faster"
 
 
 def _width(table: Table, console: Console) -> int:
@@ -272,7 +329,7 @@ def by_workload(result: Json, signs: Signs, console: Console) -> list[Renderable
 
 def _workload_table(result: Json, names: Sequence[str], signs: Signs) -> Table:
     table = _new_table()
-    head = columns(result)[: -len(COLUMNS)]
+    head = [column for column in columns(result) if column.head]
     for column in head:
         _add_column(table, column)
     for workload in names:
@@ -335,7 +392,7 @@ def cost_notes(model: Json) -> list[str]:
             f"In the runs a pass took {model['level']:.2f} times that (other load, other clock), "
             "and so it is predicted."
         )
-    who = model["drafter"]
+    who = model["drafter"] + _on(model)
     best = next(p for p in model["lengths"] if p["n"] == model["best_n"])
     if not best["n"]:
         one = next(p for p in model["lengths"] if p["n"])
@@ -356,7 +413,8 @@ def cost_notes(model: Json) -> list[str]:
 
 def _costs(model: Json, console: Console) -> list[RenderableType]:
     several = f", temperature {model['temperature']:g}" if model["temperature"] else ""
-    title = f"Costs of {model['drafter']} at {model['depth']:.0f} tokens of context{several}"
+    who = model["drafter"] + _on(model)
+    title = f"Costs of {who} at {model['depth']:.0f} tokens of context{several}"
     tables = side_by_side(COSTS, costs_shown(model), console, lambda p: p["n"] == model["best_n"])
     lines = [Text(line, style="dim") for line in cost_notes(model)]
     return [Text(title, style="bold"), *tables, *lines]
@@ -442,17 +500,23 @@ def notes(result: Json) -> list[str]:
     """Footnotes: what the columns mean and which rows are doubtful."""
     lines = []
     if len(result["candidates"]) > 1:
-        lines.append("speedup: mean ratio of decode tok/s to the baseline's on the same prompts.")
+        own = " on its own base" if result.get("bases") else ""
+        lines.append(
+            f"speedup: mean ratio of decode tok/s to the baseline's{own} on the same prompts."
+        )
+    if bases := result.get("bases"):
+        lines.append(f"over reference: the same, to the baseline on {bases[0]['name']}.")
     if any(map(_corrected, result["candidates"])):
         lines.append("Verdicts are corrected (Holm), so an interval may exclude 1 without one.")
     methods = {c["speedup_method"] for c in result["candidates"]} - {None}
     if any("this prompt only" in m for m in methods):
         lines.append("The interval is over runs of one prompt: it speaks for this prompt only.")
     for c in result["candidates"]:
-        if c["confirmed"] and c["chosen_at"]:
+        chosen = c.get("reference_chosen_at") or c["chosen_at"]
+        if c["confirmed"] and chosen:
             lines.append(
                 f"{name(c)}: the speedup shown was measured again, on runs not used to choose it "
-                f"(when chosen: {speedup(c['chosen_at'])})."
+                f"(when chosen: {speedup(chosen)})."
             )
         lines += _lengths(c) + _sources(c)
         if c["method"] != "ngram" and _counts(c).hardly_accepted:
@@ -500,6 +564,9 @@ def notes(result: Json) -> list[str]:
         lines.append(
             "The contexts do not fit into memory together: measured in blocks baseline, candidate, "
             "candidate, baseline instead of prompt by prompt."
+            if not result.get("bases")
+            else "The bases do not fit into memory together: measured in blocks reference, base, "
+            "drafter, base, reference instead of prompt by prompt."
         )
     lines += [f"{s['workload']}/{s['prompt']} {s['reason']}." for s in result["skipped"]]
     return lines
@@ -567,11 +634,95 @@ def conclusions(result: Json) -> list[str]:
     temperatures = list(dict.fromkeys(c["temperature"] for c in result["candidates"]))
     for temperature in temperatures:
         members = [c for c in result["candidates"] if c["temperature"] == temperature]
-        sentence = _conclusion(members, result["settings"]["quick"])
+        answer = next(
+            (a for a in result.get("answers", ()) if a["temperature"] == temperature), None
+        )
+        sentence = (
+            _of_bases(result, answer)
+            if answer
+            else _conclusion(members, result["settings"]["quick"])
+        )
         lines.append(
             f"Temperature {temperature:g}: {sentence}" if len(temperatures) > 1 else sentence
         )
     return lines
+
+
+def _of_bases(result: Json, answer: Json) -> str:
+    """One verdict on a table of several bases."""
+    fastest, alone = (result["candidates"][answer[k]] for k in ("fastest", "alone"))
+    drafting = answer["drafting"] is not None and result["candidates"][answer["drafting"]]
+    reference = next(
+        c
+        for c in result["candidates"]
+        if c["method"] == "none" and c["temperature"] == answer["temperature"]
+    )
+    plain, others = f"{number(reference['decode_tps'], 1)} tok/s", len(result["candidates"]) - 1
+    if reference["decode_tps"] is None:
+        return "Nothing could be measured: no run gave two tokens or more."
+    if not any(winning(c) for c in result["candidates"] if c is not reference):
+        return "Too few runs for a verdict: give three prompts or more, or --runs 5 for one prompt."
+    if fastest is reference:
+        return (
+            f"Nothing is shown to be faster than {_the(reference)} ({plain}), by itself or with a "
+            "drafter."
+        )
+    again = (
+        ", measured again on runs not used to choose it"
+        if fastest["confirmed"]
+        else "; chosen by the same runs, so rather too good"
+        if others > 1
+        else ""
+    )
+    said = [f"Fastest: {_the(fastest)}, {_reference(fastest)} of the reference's {plain}{again}."]
+    if alone is reference:
+        said.append("No other base is shown to be faster than the reference without a drafter.")
+        return " ".join(said)
+    if alone is not fastest:
+        said.append(f"Fastest without a drafter: {_the(alone)}, {_reference(alone)}.")
+    if drafting and answer["versus"] is not None:
+        ratio = speedup(answer, "versus")
+        said.append(
+            {
+                "faster": f"Drafting on the reference does not make up for it: {_the(alone)} is "
+                f"{ratio} of {name(drafting)}.",
+                "slower": f"Drafting on the reference beats it: {_the(alone)} is {ratio} of "
+                f"{name(drafting)}.",
+            }.get(
+                answer["versus_verdict"] or "",
+                f"Between it and {name(drafting)} no difference is shown ({ratio}).",
+            )
+        )
+    return " ".join([*said, *_other_texts(result, fastest)])
+
+
+def _the(candidate: Json) -> str:
+    return ("the " if candidate["method"] == "none" else "") + name(candidate)
+
+
+def _other_texts(result: Json, chosen: Json) -> list[str]:
+    """What a base that changes the target's words costs, as far as that was measured."""
+    first = result["bases"][0]
+    base = next(b for b in result["bases"] if b["name"] == chosen["base"])
+    changed = [
+        words
+        for words, of in (("quantisation", "file"), ("KV type", "kv_type"))
+        if base[of] != first[of]
+    ]
+    plain = next(
+        c
+        for c in result["candidates"]
+        if c["method"] == "none"
+        and (c["base"], c["temperature"]) == (chosen["base"], chosen["temperature"])
+    )
+    texts = plain["reference_outputs"]
+    if not changed or not texts or not texts["compared"]:
+        return []
+    return [
+        f"With another {' and '.join(changed)}, {texts['compared'] - texts['same']} of "
+        f"{texts['compared']} answers are not the reference's; whether they are as good is not "
+        "measured."
+    ]
 
 
 def _conclusion(members: Sequence[Json], quick: bool) -> str:
@@ -610,9 +761,19 @@ def _conclusion(members: Sequence[Json], quick: bool) -> str:
 
 
 def name(candidate: Json) -> str:
-    """ "draft-model n=3"."""
+    """ "draft-model n=3", "baseline on Q8_0"."""
     n = f" n={candidate['n_max']}" if candidate["n_max"] else ""
-    return label(candidate) + n
+    return label(candidate) + n + _on(candidate)
+
+
+def whose(candidate: Json) -> str:
+    """The same of all draft lengths."""
+    return label(candidate) + _on(candidate)
+
+
+def _on(it: Json) -> str:
+    """What a drafter is on, where there are several bases."""
+    return f" on {it['base']}" if it.get("base") else ""
 
 
 def _flagged(result: Json, flag: str) -> list[str]:
@@ -620,7 +781,9 @@ def _flagged(result: Json, flag: str) -> list[str]:
 
     def words(row: Json) -> str:
         who = f"{row['drafter']} n={row['n_max']}" if row["n_max"] else "baseline"
-        return f"{who} on {row['prompt']}"
+        return (
+            f"{who}{_on(row)}, {row['prompt']}" if row.get("base") else f"{who} on {row['prompt']}"
+        )
 
     return [words(row) for row in result["rows"] if flag in row["flags"]]
 
@@ -679,7 +842,8 @@ def _settings(settings: Json) -> list[tuple[str, str]]:
 
 
 def workload_rows(result: Json) -> list[tuple[str, ...]]:
-    """Workload, drafter, n, tok/s, speedup, accept length; none where there is one workload."""
+    """Workload, drafter (with its base), n, tok/s, speedup, accept length; none where there is one
+    workload."""
     names = [w["name"] for w in result["workloads"]]
     if len(names) < 2:
         return []
@@ -687,7 +851,7 @@ def workload_rows(result: Json) -> list[tuple[str, ...]]:
     return [
         (
             workload,
-            label(c),
+            whose(c),
             N_MAX.cell(c, UNICODE),
             number(part["decode_tps"], 1),
             speedup(part),

@@ -6,7 +6,7 @@ The formula answers where the answer is clear; else llama.cpp simulates the allo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import machine
@@ -135,32 +135,45 @@ class Fitting:
         return fit
 
 
-def sessions_fit(
-    target: Path,
-    load: LoadSettings,
-    context: ContextSettings,
-    drafters: Sequence[DrafterSettings],
-    memory: Memory,
-) -> tuple[int, bool]:
-    """Bytes of RAM that sessions for all of ``drafters`` take, and whether they fit at once into
-    ``memory``, in which the target is loaded already. By formula.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A file of a target and the sessions that it is to serve. ``loaded``: its weights are in
+    memory already."""
 
-    Weights that are mapped count once more: their pages are called free as long as nobody else
-    wants them, and have to stay.
+    path: Path
+    load: LoadSettings
+    sessions: tuple[tuple[ContextSettings, DrafterSettings], ...]
+    loaded: bool = True
+
+
+def sessions_fit(files: Sequence[Served], memory: Memory) -> tuple[int, bool]:
+    """Bytes of RAM that all sessions take, with the weights still to be loaded, and whether that
+    fits at once into ``memory``. By formula.
+
+    Weights that are mapped and loaded count once more: their pages are called free as long as
+    nobody else wants them, and have to stay.
     """
-    header = _header(target)
-    if header is None:
+    total: dict[str, Need] = {RAM: Need()}
+    mapped, formula = 0, None
+    for file in files:
+        header = _header(file.path)
+        needs: Needs = {}
+        for context, drafter in file.sessions if header is not None else ():
+            assert header is not None
+            formula = _formula(header, context, file.load, memory, drafter)
+            placement = formula.room.fixed or Placement(
+                formula.room.layers if formula.room.gpus else 0
+            )
+            needs = formula.measure(placement, context.n_ctx)
+            for device, need in needs.items():
+                total[device] = total.get(device, Need()) + replace(need, weights=0)
+        for device, need in needs.items() if not file.loaded else ():
+            total[device] += Need(weights=need.weights)
+        if needs and file.loaded and file.load.mmap:
+            mapped += needs[RAM].weights
+    if formula is None:
         return 0, True
-    total: dict[str, Need] = {}
-    for drafter in drafters:
-        formula = _formula(header, context, load, memory, drafter)
-        placement = formula.room.fixed or Placement(formula.room.layers if formula.room.gpus else 0)
-        needs = formula.measure(placement, context.n_ctx)
-        for device, need in needs.items():
-            total[device] = total.get(device, Need()) + replace(need, weights=0)
-        mapped = needs[RAM].weights if load.mmap else 0
-    ram = total[RAM].total
-    return ram, formula.room.holds(total | {RAM: total[RAM] + Need(weights=mapped)})
+    return total[RAM].total, formula.room.holds(total | {RAM: total[RAM] + Need(weights=mapped)})
 
 
 def _header(path: str | Path) -> GGUFHeader | None:

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,10 +102,20 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
 
     result = history.read(which)
     best = history.best(result)
-    model = result["target"]["file"]
-    if best is None or best["verdict"] != "faster":
-        why = "No drafter was shown to be faster in that benchmark, so none is exported."
+    model, bases = result["target"]["file"], result.get("bases", ())
+    won = best is not None and best["verdict"] == "faster"
+    if bases:
+        first = bases[0]["name"]
+        base = next(b for b in bases if b["name"] == (best["base"] if best and won else first))
+        swept = ("kv_type", "flash_attn", "threads")
+        engine = replace(engine, **{k: base[k] for k in swept if base[k] is not None})
+        model = base["file"]
+    if best is None or not won:
+        what = "No setup" if bases else "No drafter"
+        why = f"{what} was shown to be faster in that benchmark, so none is exported."
         return make_setup(model, "none", engine, notes=[why])
+    if best["method"] == "none":
+        return make_setup(model, "none", engine)
     before, family = best["method"].rpartition("+")[:2], best["method"].rpartition("+")[2]
     return make_setup(
         model,

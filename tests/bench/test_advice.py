@@ -57,7 +57,7 @@ def report(made):
         plan = made.plan([base, *who], prompts)
         audits = {who[0].key: audits} if audits else {}
         return SimpleNamespace(
-            measurement=SimpleNamespace(plan=plan, state=state),
+            measurement=SimpleNamespace(plan=plan, state=state, judged=rows),
             table=analyse(plan, rows),
             audits=audits,
             target="demo",

@@ -12,7 +12,7 @@ from shapes import llama
 
 from localspec import machine
 from localspec.engine.client import Engine
-from localspec.engine.fitting import Fitting, sessions_fit
+from localspec.engine.fitting import Fitting, Served, sessions_fit
 from localspec.errors import DoesNotFit
 from localspec.fit import RAM, Formula
 from localspec.gguf_header import check_model_file
@@ -158,11 +158,12 @@ def test_a_session_with_a_larger_context_is_refused_when_it_is_opened(
 def test_sessions_fit_together_or_one_by_one(eight: Path) -> None:
     context = ContextSettings(16384, 1)  # 2 GiB of cache each
     several = [PLAIN, *(DrafterSettings("ngram", "ngram", n_max=n) for n in (4, 8, 16))]
+    sessions = tuple((context, drafter) for drafter in several)
 
     def fit(ram: float, load: LoadSettings = AUTO, *gpus: float) -> bool:
         there = Machine(ram, *gpus)
         memory = machine.Memory(there.ram, there.ram, there.devices())
-        taken, together = sessions_fit(eight, load, context, several, memory)
+        taken, together = sessions_fit([Served(eight, load, sessions)], memory)
         if not gpus:
             assert taken == pytest.approx(4 * 2.1 * GIB, rel=0.05)
         return together
@@ -182,10 +183,8 @@ def test_a_header_that_does_not_read_is_left_to_llama_cpp(
     assert lost.choose(on(1)) == AUTO
     lost.check(ContextSettings(1 << 20, 1), PLAIN)
     memory = machine.Memory(GIB, GIB)
-    assert sessions_fit(tmp_path / "none.gguf", AUTO, ContextSettings(512, 1), [], memory) == (
-        0,
-        True,
-    )
+    unread = Served(tmp_path / "none.gguf", AUTO, ((ContextSettings(512, 1), PLAIN),))
+    assert sessions_fit([unread], memory) == (0, True)
 
 
 @contextmanager
