@@ -170,14 +170,15 @@ def so_far(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
 
 def winners(table: Mapping[str, Measured]) -> list[Measured]:
     """For each temperature the candidate shown to be faster with the greatest speedup, if any; with
-    several bases, faster than the reference."""
+    several bases, faster than the reference. What was measured again goes before what was not."""
     best: dict[float, Measured] = {}
+
+    def rank(m: Measured) -> tuple[bool, float]:
+        return m.confirmed, m.gain[0].speedup or 0.0
+
     for m in table.values():
-        gain, verdict = m.gain
-        if verdict != "faster" or gain.speedup is None:
-            continue
         known = best.get(m.candidate.temperature)
-        if known is None or gain.speedup > (known.gain[0].speedup or 0):
+        if m.gain[1] == "faster" and (known is None or rank(m) > rank(known)):
             best[m.candidate.temperature] = m
     return list(best.values())
 

@@ -657,10 +657,11 @@ def _of_bases(result: Json, answer: Json) -> str:
         for c in result["candidates"]
         if c["method"] == "none" and c["temperature"] == answer["temperature"]
     )
-    plain, others = f"{number(reference['decode_tps'], 1)} tok/s", len(result["candidates"]) - 1
+    plain = f"{number(reference['decode_tps'], 1)} tok/s"
     if reference["decode_tps"] is None:
         return "Nothing could be measured: no run gave two tokens or more."
-    if not any(winning(c) for c in result["candidates"] if c is not reference):
+    rivals = [c for c in contenders(result) if c["temperature"] == answer["temperature"]]
+    if not any(c["verdict"] for c in rivals):
         return "Too few runs for a verdict: give three prompts or more, or --runs 5 for one prompt."
     if fastest is reference:
         return (
@@ -671,7 +672,7 @@ def _of_bases(result: Json, answer: Json) -> str:
         ", measured again on runs not used to choose it"
         if fastest["confirmed"]
         else "; chosen by the same runs, so rather too good"
-        if others > 1
+        if len(rivals) > 1
         else ""
     )
     said = [f"Fastest: {_the(fastest)}, {_reference(fastest)} of the reference's {plain}{again}."]

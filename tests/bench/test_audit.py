@@ -14,7 +14,7 @@ class Evidence:
         self.rounded = rounded
         self.probed, self.asked, self.restarts = [], [], 0
 
-    def use(self, session, drafter, *beside): ...
+    def use(self, candidate, *beside): ...
 
     def restart(self):
         self.restarts += 1

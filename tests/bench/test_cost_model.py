@@ -166,8 +166,8 @@ class Clock:
         self.engine, self.trouble = self, trouble
         self.opened, self.asked, self.restarts = [], [], 0
 
-    def use(self, session, drafter):
-        self.opened.append((session, drafter.n_max))
+    def use(self, candidate):
+        self.opened.append((candidate.session, candidate.drafter.n_max))
 
     def restart(self):
         self.restarts += 1

@@ -32,7 +32,7 @@ class Scripted:
         self.engine, self._made, self._speeds, self.together = self, made, speeds, together
         self._noise = random.Random(1)
 
-    def use(self, session, drafter, *beside): ...
+    def use(self, candidate, *beside): ...
 
     def stream(self, session, prompt, **options):
         tps = self._speeds[session] * (1 + self._noise.gauss(0, 0.01))
