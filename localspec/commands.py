@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
@@ -43,6 +43,8 @@ models = typer.Typer()
 app.add_typer(models, name="models")
 history = typer.Typer()
 app.add_typer(history, name="history")
+profiles = typer.Typer()
+app.add_typer(profiles, name="profiles")
 
 
 # ---- kinds of option values ------------------------------------------------------------------
@@ -131,12 +133,12 @@ def _trees(values: list[str] | None) -> list[str] | None:
     return values
 
 
-def _tree_size(value: str) -> TreeSize:
-    return 0 if value == "0" else _tree_sizes([value])[0]
+def _tree_size(value: str | None) -> TreeSize:
+    return 0 if value in (None, "0") else _tree_sizes([value])[0]
 
 
-def _tree(value: str) -> str:
-    if value != "0" and len(_tree_sizes([value])) != 1:
+def _tree(value: str | None) -> str | None:
+    if value not in (None, "0") and len(_tree_sizes([value])) != 1:
         raise typer.BadParameter(f"{value!r} is no single number.")
     return value
 
@@ -472,13 +474,13 @@ PMin = Annotated[
     ),
 ]
 Tree = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--tree",
         metavar="NODES|auto",
         callback=_tree,
         help="Draft trees of so many nodes; auto: as many as pay, chosen anew for each step; 0: "
-        "chains.",
+        "chains. Default: 0.",
     ),
 ]
 Sampled = Annotated[
@@ -495,12 +497,21 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Results only: no progress, no remarks.")
 ]
 Drafter = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--drafter",
         "-d",
         help="auto, none, ngram, a drafter of the target, or a GGUF; ngram+NAME: ngram first, the "
         "other behind it.",
+        show_default=False,
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|auto",
+        help="Draft as `localspec tune` found best: a profile's name; auto: the latest of this "
+        "model. Other options win over it.",
     ),
 ]
 NMax = Annotated[
@@ -570,6 +581,87 @@ def _with_temperature(engine: EngineOptions, temperature: float | None) -> Engin
     return replace(engine, sampler={**engine.sampler, "temperature": temperature})
 
 
+Drafters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drafter",
+        "-d",
+        metavar="NAME,...",
+        help="Comma list: none, ngram, auto, all, a drafter of the target, a GGUF; ngram+NAME: "
+        "ngram first, the other behind it. Default: all.",
+    ),
+]
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        "-w",
+        metavar="NAME,...",
+        help="Comma list: chat8, code9 (both are the default), rewrite, summarise, json, "
+        "reasoning, multilingual, long-context; or prompts of your own: a .txt (one a line), "
+        ".jsonl or .json (prompts, OpenAI messages, a saved conversation), .md, a folder.",
+    ),
+]
+OnePrompt = Annotated[
+    str | None, typer.Option(help='Measure this prompt instead; "-" reads stdin.')
+]
+Depths = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--depth",
+        metavar="TOKENS,...",
+        callback=_depths_given,
+        help="Comma list, such as 0,4k,16k: measure each prompt behind so much text too.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """How to draft, by the options and the profile together."""
+
+    drafter: str
+    n_max: DraftLength | None
+    p_min: float | None
+    tree: TreeSize
+    remarks: tuple[str, ...] = ()
+
+
+def _drafting(
+    model: str,
+    profile: str | None,
+    drafter: str | None,
+    n_max: str | None,
+    p_min: float | None,
+    tree: str | None,
+) -> Chosen:
+    """Options that were given win over the profile; with another drafter nothing of it holds."""
+    given = Chosen(drafter or "auto", _draft_length(n_max), p_min, _tree_size(tree))
+    if profile is None:
+        return given
+    if drafter is not None:
+        return replace(given, remarks=(f"--drafter {drafter} is used, not the profile's drafter.",))
+    from localspec.catalog import resolve_target
+    from localspec.tune.profiles import setup
+
+    found = setup(profile, resolve_target(model), model)
+    return Chosen(
+        found.drafter,
+        given.n_max or found.n_max,
+        found.p_min if p_min is None else p_min,
+        found.tree if tree is None else given.tree,
+        found.remarks,
+    )
+
+
+def _tell(chosen: Chosen, *, quiet: bool) -> None:
+    if chosen.remarks and not quiet:
+        from localspec.units import folded
+
+        for remark in chosen.remarks:
+            typer.echo(folded(f"note: {remark}", sys.stderr), err=True)
+
+
 @app.command()
 @uses_engine
 def bench(
@@ -577,39 +669,10 @@ def bench(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Target: a catalogue name or the path of a GGUF.")
     ] = "",
-    drafter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drafter",
-            "-d",
-            metavar="NAME,...",
-            help="Comma list: none, ngram, auto, all, a drafter of the target, a GGUF; ngram+NAME: "
-            "ngram first, the other behind it. Default: all.",
-        ),
-    ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workload",
-            "-w",
-            metavar="NAME,...",
-            help="Comma list: chat8, code9 (both are the default), rewrite, summarise, json, "
-            "reasoning, multilingual, long-context; or prompts of your own: a .txt (one a line), "
-            ".jsonl or .json (prompts, OpenAI messages, a saved conversation), .md, a folder.",
-        ),
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help='Measure this prompt instead; "-" reads stdin.')
-    ] = None,
-    depth: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--depth",
-            metavar="TOKENS,...",
-            callback=_depths_given,
-            help="Comma list, such as 0,4k,16k: measure each prompt behind so much text too.",
-        ),
-    ] = None,
+    drafter: Drafters = None,
+    workload: Workloads = None,
+    prompt: OnePrompt = None,
+    depth: Depths = None,
     quant: Annotated[
         list[str] | None,
         typer.Option(
@@ -660,6 +723,14 @@ def bench(
     ] = None,
     p_min: PMin = None,
     sampled: Sampled = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|auto",
+            help="Measure the setup that `localspec tune` kept: a profile's name; auto: the latest "
+            "of this model. Other options win over it.",
+        ),
+    ] = None,
     tree: Annotated[
         list[str] | None,
         typer.Option(
@@ -742,6 +813,17 @@ def bench(
         flash_attn=flash_attns[0] if flash_attns else engine.flash_attn,
         threads=counts[0] if counts else None,
     )
+    drafters, lengths, trees, chains = (
+        _words(drafter), _draft_lengths(n_max), _tree_sizes(tree), True
+    )  # fmt: skip
+    if profile is not None:
+        chosen = _drafting(model, profile, ",".join(drafters) or None, None, p_min, None)
+        _tell(chosen, quiet=quiet)
+        if not drafters:
+            drafters, p_min = (chosen.drafter,), chosen.p_min
+            lengths = lengths or ((chosen.n_max,) if chosen.n_max else ())
+            if chosen.tree and not trees:
+                trees, chains = (chosen.tree,), False
     return bench(
         BenchOptions(
             model=model,
@@ -749,15 +831,16 @@ def bench(
             kv_types=kv_types if len(kv_types) > 1 else (),
             flash_attns=flash_attns if len(flash_attns) > 1 else (),
             thread_counts=counts if len(counts) > 1 else (),
-            drafters=_words(drafter),
+            drafters=drafters,
             workloads=_words(workload),
             prompt=_text_of(prompt),
             depths=_depths(depth),
             quick=quick,
-            n_max=_draft_lengths(n_max),
+            n_max=lengths,
             p_min=p_min,
             sampled=sampled,
-            trees=_tree_sizes(tree),
+            trees=trees,
+            chains=chains,
             temperatures=_numbers(temperature, float, 0.0, HIGHEST_TEMPERATURE),
             max_tokens=max_tokens,
             ignore_eos=ignore_eos,
@@ -783,6 +866,55 @@ def bench(
 
 @app.command()
 @uses_engine
+def tune(
+    model: Model,
+    engine: EngineOptions,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0.1, max=24 * 60, callback=_finite, help="How long it may take, without loading."
+        ),
+    ] = 3.0,
+    drafter: Drafters = None,
+    workload: Workloads = None,
+    prompt: OnePrompt = None,
+    depth: Depths = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=HIGHEST_TEMPERATURE, callback=_finite, help="Default: 0, which is greedy."
+        ),
+    ] = None,
+    max_tokens: MaxTokens = None,
+    system: System = None,
+    name: Annotated[
+        str | None, typer.Option(help="The profile's name. Default: of model and workload.")
+    ] = None,
+    save: Annotated[bool, typer.Option("--save/--no-save", help="Write the profile.")] = True,
+    json: AsJsonFile = None,
+    quiet: Quiet = False,
+) -> int:
+    """Find the fastest drafter and draft length. In minutes that you set; kept as a profile."""
+    from localspec.tune.command import TuneOptions, tune
+
+    options = BenchOptions(
+        model=model,
+        drafters=_words(drafter),
+        workloads=_words(workload),
+        prompt=_text_of(prompt),
+        depths=_depths(depth),
+        temperatures=() if temperature is None else (temperature,),
+        max_tokens=max_tokens,
+        system=system,
+        quiet=quiet,
+        json=_name(json),
+        engine=engine,
+    )
+    return tune(TuneOptions(options, minutes, name, save))
+
+
+@app.command()
+@uses_engine
 def run(
     model: Model,
     engine: EngineOptions,
@@ -790,11 +922,12 @@ def run(
         str | None,
         typer.Argument(help='The prompt, "@FILE", or "-" for stdin (also when left out).'),
     ] = None,
-    drafter: Drafter = "auto",
+    profile: Profile = None,
+    drafter: Drafter = None,
     n_max: NMax = None,
     p_min: PMin = None,
     sampled: Sampled = False,
-    tree: Tree = "0",
+    tree: Tree = None,
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -809,14 +942,16 @@ def run(
 
     if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("There is no prompt.", 'Give it as a word, as "@FILE", or on stdin.')
+    chosen = _drafting(model, profile, drafter, n_max, p_min, tree)
+    _tell(chosen, quiet=quiet)
     return run(
         ChatOptions(
             model=model,
-            drafter=drafter,
-            n_max=_draft_length(n_max),
-            p_min=p_min,
+            drafter=chosen.drafter,
+            n_max=chosen.n_max,
+            p_min=chosen.p_min,
             sampled=sampled,
-            tree=_tree_size(tree),
+            tree=chosen.tree,
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),
@@ -833,11 +968,12 @@ def run(
 def chat(
     model: Model,
     engine: EngineOptions,
-    drafter: Drafter = "auto",
+    profile: Profile = None,
+    drafter: Drafter = None,
     n_max: NMax = None,
     p_min: PMin = None,
     sampled: Sampled = False,
-    tree: Tree = "0",
+    tree: Tree = None,
     temperature: Temperature = None,
     system: System = None,
     max_tokens: MaxTokens = None,
@@ -847,14 +983,16 @@ def chat(
     """Chat, line by line; /help lists what can be switched in between."""
     from localspec.chat.command import chat
 
+    chosen = _drafting(model, profile, drafter, n_max, p_min, tree)
+    _tell(chosen, quiet=quiet)
     return chat(
         ChatOptions(
             model=model,
-            drafter=drafter,
-            n_max=_draft_length(n_max),
-            p_min=p_min,
+            drafter=chosen.drafter,
+            n_max=chosen.n_max,
+            p_min=chosen.p_min,
             sampled=sampled,
-            tree=_tree_size(tree),
+            tree=chosen.tree,
             system=system,
             max_tokens=max_tokens,
             stop=tuple(stop or ()),
@@ -884,6 +1022,36 @@ def list_history(
 
     if context.invoked_subcommand is None:
         raise typer.Exit(list_history(find or [], limit, as_json=as_json))
+
+
+@profiles.callback(invoke_without_command=True)
+def list_profiles(context: typer.Context, as_json: AsJson = False) -> None:
+    """What `localspec tune` found and kept."""
+    from localspec.tune.profiles_command import list_profiles
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(list_profiles(as_json=as_json))
+
+
+OneProfile = Annotated[
+    str, typer.Argument(metavar="NAME", help="As `localspec profiles` lists it.")
+]
+
+
+@profiles.command("show")
+def show_profile(name: OneProfile) -> None:
+    """A profile's file, and what it says."""
+    from localspec.tune.profiles_command import show
+
+    raise typer.Exit(show(name))
+
+
+@profiles.command("rm")
+def remove_profile(name: OneProfile) -> None:
+    """Remove a profile."""
+    from localspec.tune.profiles_command import remove
+
+    raise typer.Exit(remove(name))
 
 
 _PAST = "A number of `history`, last, or a file of bench --json."
@@ -946,10 +1114,11 @@ def export(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Target, as for bench and chat.")
     ] = "",
-    drafter: Drafter = "auto",
+    profile: Profile = None,
+    drafter: Drafter = None,
     n_max: NMax = None,
     p_min: PMin = None,
-    tree: Tree = "0",
+    tree: Tree = None,
     temperature: Temperature = None,
     bench: Annotated[
         str | None,
@@ -968,18 +1137,21 @@ def export(
 
     engine = _with_temperature(engine, temperature)
     if bench is not None:
-        if model:
-            raise UsageError("--model and --bench exclude each other.", "Give one of the two.")
+        if model or profile:
+            other = "--model" if model else "--profile"
+            raise UsageError(f"{other} and --bench exclude each other.", "Give one of the two.")
         return export(of_bench(bench, engine), how)
     if not model:
         raise UsageError("Missing option '--model' / '-m'.", "See `localspec export --help`.")
+    chosen = _drafting(model, profile, drafter, n_max, p_min, tree)
     setup = make_setup(
         model,
-        drafter,
+        chosen.drafter,
         engine,
-        n_max=_draft_length(n_max),
-        p_min=p_min,
-        tree=_tree_size(tree),
+        n_max=chosen.n_max,
+        p_min=chosen.p_min,
+        tree=chosen.tree,
+        notes=chosen.remarks,
     )
     return export(setup, how)
 
@@ -1031,12 +1203,12 @@ def inspect_model(
 @models.command("fit")
 @uses_engine
 def fit_model(
-    model: AnyModel, engine: EngineOptions, drafter: Drafter = "none", as_json: AsJson = False
+    model: AnyModel, engine: EngineOptions, drafter: Drafter = None, as_json: AsJson = False
 ) -> int:
     """What a model takes here with a context and a drafter, where, and what would fit."""
     from localspec.models.fit_command import fit
 
-    return fit(model, drafter, engine, as_json=as_json)
+    return fit(model, drafter or "none", engine, as_json=as_json)
 
 
 @models.command("drafters")

@@ -464,6 +464,7 @@ class BenchOptions:
     ``resume``: the file of an interrupted bench, whose options are taken where none are given here.
     ``fail_below``: the speedup that an interval must reach; ``fail_on_regression``: by which share
     (0.05 is 5 %) nothing may be slower than in the last comparable bench of the history.
+    ``chains`` False: where there are ``trees``, these alone.
     ``cost_model``: measure the parts of a step too, and predict every draft length from them.
     ``quants``, ``kv_types``, ``flash_attns``, ``thread_counts``: where one has several, the grid of
     them is measured, the first of each being the reference; ``engine`` has those firsts.
@@ -479,6 +480,7 @@ class BenchOptions:
     p_min: float | None = None
     sampled: bool = False
     trees: tuple[TreeSize, ...] = ()
+    chains: bool = True
     temperatures: tuple[float, ...] = ()
     max_tokens: int | None = None
     ignore_eos: bool = False

@@ -117,16 +117,16 @@ def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
     that second, single test's."""
     main = [r for r in rows if r.slot.phase != "confirm"]
     confirm = [r for r in rows if r.slot.phase == "confirm"]
-    found = {c.key: _measure(plan, c, main) for c in plan.candidates}
+    found = {c.key: measure(plan, c, main) for c in plan.candidates}
     judged = verdicts(dict(_tests(plan, found.values())))
     names = list(dict.fromkeys(p.prompt.workload for p in plan.prompts))
     result = {}
     for key, m in found.items():
-        again = _measure(plan, m.candidate, confirm)
+        again = measure(plan, m.candidate, confirm)
         parts = {}
         if len(names) > 1:
             parts = {
-                name: _measure(
+                name: measure(
                     plan,
                     m.candidate,
                     [r for r in main if r.slot.prompt.prompt.workload == name],
@@ -165,7 +165,7 @@ def _tests(
 
 def so_far(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
     """Every candidate's figures while measuring goes on: without intervals and verdicts."""
-    return {c.key: _measure(plan, c, rows, estimate) for c in plan.candidates}
+    return {c.key: measure(plan, c, rows, estimate) for c in plan.candidates}
 
 
 def winners(table: Mapping[str, Measured]) -> list[Measured]:
@@ -183,7 +183,7 @@ def winners(table: Mapping[str, Measured]) -> list[Measured]:
     return list(best.values())
 
 
-def _measure(
+def measure(
     plan: Plan,
     candidate: Candidate,
     rows: Sequence[Row],

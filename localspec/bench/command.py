@@ -38,6 +38,9 @@ from localspec.records import BenchOptions, DrafterSettings, LoadSettings, Model
 
 INTERRUPTED = 130
 
+Conduct = Callable[[Runner, Sessions, Quiet], tuple[Measurement, Mapping[str, Audit]]]
+"""Makes the runs of a measurement and audits them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -53,7 +56,7 @@ class Selection:
 
 def select(options: BenchOptions) -> Selection:
     """Look up what the options name. Raises ``LocalspecError`` for what cannot be measured."""
-    _check(options)
+    check(options)
     workloads = at_depths(load(options.workloads, options.prompt), options.depths)
     bases = find_bases(options)
     asked = options.drafters or ("all",)
@@ -68,6 +71,7 @@ def select(options: BenchOptions) -> Selection:
             trees=options.trees,
             temperatures=temperatures(options),
             quick=options.quick,
+            chains=options.chains,
             base=base,
         )
     ]
@@ -138,15 +142,24 @@ def _say_how_to_go_on(
         )
 
 
+def everything(
+    runner: Runner, sessions: Sessions, show: Quiet
+) -> tuple[Measurement, Mapping[str, Audit]]:
+    """All runs of the plan, and the audit of them."""
+    measurement = runner.run()
+    return measurement, _audit(measurement, sessions, show)
+
+
 def measure(
     selection: Selection,
     show: Quiet,
     unfinished: resuming.Unfinished | None = None,
     shared: Callable[..., Engine] | None = None,
+    conduct: Conduct = everything,
 ) -> reports.Report:
-    """Make the runs. ``shared`` gives an engine that is not ended afterwards, only its contexts
-    are; without it there is one for this measurement alone. An observer may raise KeyboardInterrupt
-    to end the measurement, as Ctrl-C does."""
+    """Make the runs that ``conduct`` wants. ``shared`` gives an engine that is not ended
+    afterwards, only its contexts are; without it there is one for this measurement alone. An
+    observer may raise KeyboardInterrupt to end the measurement, as Ctrl-C does."""
     options, target, candidates = selection.options, selection.target, selection.candidates
     log_file = Path(options.engine.log_file) if options.engine.log_file else None
     fittings = _fittings(selection)
@@ -207,8 +220,7 @@ def measure(
         )
         runner = Runner(plan, sessions, show, earlier=earlier)
         show.follow(lambda: _unjudged(report, runner.so_far()))
-        measurement = runner.run()
-        audits = _audit(measurement, sessions, show)
+        measurement, audits = conduct(runner, sessions, show)
         table = analyse(measurement.plan, measurement.judged)
         costs = None
         if options.cost_model and not measurement.interrupted:
@@ -270,7 +282,7 @@ def _unjudged(report: Callable[..., reports.Report], made: Measurement) -> repor
     return report(measurement=made, table=so_far(made.plan, made.rows), audits={})
 
 
-def _check(options: BenchOptions) -> None:
+def check(options: BenchOptions) -> None:
     if options.runs is not None and options.runs < 1:
         raise UsageError("--runs must be 1 or more.", "Leave it out for one run a prompt.")
     if options.max_tokens is not None and options.max_tokens < 2:

@@ -168,10 +168,12 @@ def make_candidates(
     trees: Sequence[TreeSize] = (),
     temperatures: Sequence[float] = (0.0,),
     quick: bool = False,
+    chains: bool = True,
     base: Base = ONLY_BASE,
 ) -> tuple[Candidate, ...]:
-    """The baseline, then every drafter at every draft length and, where it proposes trees, at
-    every budget of nodes in ``trees`` (adaptive ones have "auto"); all of that per temperature."""
+    """The baseline, then every drafter at every draft length (unless trees alone are wanted) and,
+    where it proposes trees, at every budget of nodes in ``trees`` (adaptive ones have "auto"); all
+    of that per temperature."""
     fixed = [n for n in n_max if n != "auto"]
     if any(n < 1 for n in fixed):
         raise UsageError("--n-max must be 1 or more.", "The baseline without drafts is always in.")
@@ -188,7 +190,8 @@ def make_candidates(
             continue
         name = spec.name if spec.name not in taken else str(spec.path)
         taken.add(name)
-        for n in dict.fromkeys(n_max or _default_lengths(spec, quick or several_computed)):
+        lengths = n_max or _default_lengths(spec, quick or several_computed)
+        for n in dict.fromkeys(lengths) if chains else ():
             chosen = spec.settings(n_max=n, p_min=p_min, sampled=sampled)
             settings.append(replace(chosen, name=name))
         for nodes in dict.fromkeys(trees) if spec.method in METHODS_WITH_TREES else ():

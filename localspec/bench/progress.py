@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     TaskID,
     TextColumn,
 )
@@ -99,12 +100,14 @@ class Live(Quiet):
     """One line at the bottom of a terminal. It is drawn only when something happened, never by a
     thread of its own: the engine needs the cores."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *counter: ProgressColumn) -> None:
+        """``counter``: how what is done is told beside the bar; as a number of runs, if not given
+        otherwise."""
         self._progress = Bars(
             console,
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            *(counter or (MofNCompleteColumn(),)),
             TextColumn("{task.fields[speed]:>11}", markup=False),
             TextColumn("{task.fields[eta]:>12}", markup=False),
             transient=True,

@@ -199,7 +199,7 @@ def _candidate(report: Report, measured: Measured) -> Json:
         "temperature": candidate.temperature,
         "status": status.state,
         "reason": status.reason,
-        **_figures(report, measured),
+        **figures(report, measured),
         "verdict": "baseline" if candidate.is_baseline else measured.verdict if whole else None,
         "confirmed": measured.confirmed,
         "chosen_at": _chosen(chosen),
@@ -230,15 +230,13 @@ def _candidate(report: Report, measured: Measured) -> Json:
             }
             for d in audit.divergences
         ],
-        "by_workload": {
-            name: _figures(report, part) for name, part in measured.by_workload.items()
-        },
+        "by_workload": {name: figures(report, part) for name, part in measured.by_workload.items()},
         "effective": effective,
         "notes": list(report.notes.get(candidate.session, ())),
     }
 
 
-def _figures(report: Report, measured: Measured) -> Json:
+def figures(report: Report, measured: Measured) -> Json:
     f, counts = measured.figures, measured.figures.counts
     baseline, plan = measured.candidate.is_baseline, report.measurement.plan
     reference = len(plan.bases) > 1 and measured.candidate in plan.references

@@ -8,7 +8,7 @@ not stop the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, Protocol
@@ -204,6 +204,25 @@ class Measurement:
         return [r for r in self.rows if r.slot.phase != "confirm"]
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Runs to be made together: every candidate, a baseline among them, on each (run, prompt)."""
+
+    phase: Phase
+    candidates: tuple[Candidate, ...]
+    work: tuple[tuple[int, Prepared], ...]
+
+
+class Course(Protocol):
+    """Decides what is run as it goes along."""
+
+    def batches(self, made: Callable[[], Measurement]) -> Iterator[Batch]:
+        """What to run next; ``made`` tells what was measured so far."""
+
+    def is_over(self) -> bool:
+        """Asked before each run of the main phase: is the rest of the batch not needed?"""
+
+
 class Runner:
     def __init__(
         self,
@@ -236,16 +255,24 @@ class Runner:
         self._after = 0.0
         self._began = 0.0
 
-    def run(self) -> Measurement:
-        """Measure. Raises only when the baseline cannot be run at all."""
+    def run(self, course: Course | None = None) -> Measurement:
+        """Measure the plan's candidates, or what a ``course`` asks for, which need not be among
+        them: their contexts are opened when they are needed. Raises only when the baseline cannot
+        be run at all."""
         self._began = time.monotonic()
         interrupted = False
         try:
-            self._warm_up()
-            self._choose_prompts()
-            self._do(self._schedule("main", self._plan.candidates))
-            self._repeat_unsound()
-            self._confirm()
+            if course is not None:
+                self._enough = lambda _: course.is_over()
+                self._warm_up(self._plan.baselines)
+                for batch in course.batches(self.so_far):
+                    self._do(self._arranged(batch))
+            else:
+                self._warm_up(self._plan.candidates)
+                self._choose_prompts()
+                self._do(self._schedule("main", self._plan.candidates))
+                self._repeat_unsound()
+                self._confirm()
         except KeyboardInterrupt:
             interrupted = True
             self._cut_short("stopped by the user")
@@ -271,10 +298,10 @@ class Runner:
 
     # ---- phases -------------------------------------------------------------------------------
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, warmed: Sequence[Candidate]) -> None:
         """One short generation per context. Gives the speeds that the estimate is made from."""
         members: dict[str, list[Candidate]] = {}
-        for c in self._plan.candidates:
+        for c in warmed:
             members.setdefault(c.session, []).append(c)
         said: set[str] = set()
         for number, (session, candidates) in enumerate(members.items(), 1):
@@ -346,6 +373,26 @@ class Runner:
             phase=phase,
             order=len(self._rows),
         )
+
+    def _arranged(self, batch: Batch) -> list[Slot]:
+        new = [c for c in batch.candidates if c.key not in self._status]
+        self._plan = replace(self._plan, candidates=(*self._plan.candidates, *new))
+        self._status |= {c.key: Status() for c in new}
+        arrange = interleaved if self._sessions.together else in_blocks
+        by_run: dict[int, list[Prepared]] = {}
+        for run, prompt in batch.work:
+            by_run.setdefault(run, []).append(prompt)
+        slots: list[Slot] = []
+        for run, prompts in by_run.items():
+            slots += arrange(
+                replace(self._plan, runs=1, order_seed=self._plan.order_seed + len(self._rows)),
+                prompts,
+                batch.candidates,
+                first_run=run,
+                phase=batch.phase,
+                order=len(self._rows) + len(slots),
+            )
+        return slots
 
     def _repeat_unsound(self) -> None:
         """Make disturbed and crashed runs again, once, as far as the share of rows (and the minute

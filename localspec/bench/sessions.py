@@ -88,6 +88,13 @@ class Sessions:
         self._forget(self._path)
         self.engine = self._engines[self._path] = self._hosts[self._path].connect()
 
+    def drop(self, session: str) -> None:
+        """Free a context that is not needed any more."""
+        if session in self._open:
+            engine = self._engines[self._open.pop(session)]
+            if engine.alive:
+                engine.close_session(session)
+
     def close(self) -> None:
         """Free all contexts; the engine of the plan's own file lives on with it loaded."""
         self._close_all_but()

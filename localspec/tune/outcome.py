@@ -1,0 +1,151 @@
+"""What a tuning found: pure functions on its runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from localspec.bench.analysis import Measured, measure
+from localspec.bench.audit import Audit
+from localspec.bench.plan import Candidate
+from localspec.bench.rows import Row, pair_up, speed_pairs
+from localspec.bench.runner import Measurement
+from localspec.bench.statistics import FEWEST_PAIRS, LEVEL
+from localspec.tune.course import CHOOSING, Struck, Tuning, confirming
+
+Decision = Literal["faster", "baseline", "undecided"]
+
+WORTH = 1.02
+"""A drafter whose speedup is shown to be under this is not worth its memory: the baseline wins."""
+GUESSED_PAIRS = 8
+"""Pairs that are asked for where too few were made to know how they spread."""
+MOST_MINUTES = 999.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``why`` is one sentence. ``measured``: the winner's figures over the prompts held out, and
+    the baseline's; ``audit`` is of these runs. ``minutes``: the budget that would be needed, and
+    ``prompts`` as many prompts; None where more time would not help, or is not needed."""
+
+    decision: Decision
+    why: str
+    candidate: Candidate | None = None
+    measured: Measured | None = None
+    baseline: Measured | None = None
+    audit: Audit | None = None
+    minutes: float | None = None
+    prompts: int | None = None
+
+
+def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Outcome:
+    """``final``: the audit of the winner's runs on the prompts held out."""
+    if tuning.winner is None:
+        return _without_winner(tuning, measurement)
+    winner, plan = tuning.winner, measurement.plan
+    rows = steady_rows(confirming(measurement.rows))
+    measured = measure(plan, winner, rows)
+    baseline = measure(plan, plan.baseline_of(winner), rows)
+    found = measured.decode
+    pairs = speed_pairs(pair_up(rows, winner.key, baseline.candidate.key))
+    by_prompt: dict[tuple[str, str], list[float]] = {}
+    for pair in pairs:
+        by_prompt.setdefault((pair.workload, pair.prompt), []).append(pair.log_ratio)
+    sample = [fmean(r) for r in by_prompt.values()]
+    if len(sample) == 1:
+        sample = [pair.log_ratio for pair in pairs]
+    seconds = _seconds_of_a_pair(measured, baseline)
+
+    def undecided(why: str, wanted: int | None) -> Outcome:
+        minutes = None
+        if wanted is not None and seconds is not None:
+            runs = len(pairs) / len(by_prompt) if by_prompt else 1.0
+            comparing = wanted * runs * seconds / (1 - CHOOSING)
+            minutes = max(comparing, 1.25 * tuning.budget) / 60
+        return Outcome(
+            "undecided", why, winner, measured, baseline, final, minutes,
+            wanted if wanted is not None and wanted > len(by_prompt) > 1 else None,
+        )  # fmt: skip
+
+    if final is not None and (final.mismatches or final.unclassed):
+        why = f"{winner.key} failed the audit on the prompts held out: it must not be used."
+        if not final.mismatches:
+            why = f"Whether {winner.key} gives the baseline's output could not be made sure."
+        return undecided(why, None)
+    if found.interval is None or found.speedup is None:
+        return undecided(
+            f"Only {_many(len(sample), 'comparison')} of {winner.key} with the baseline could be "
+            f"made; {FEWEST_PAIRS} are the fewest that say something.",
+            GUESSED_PAIRS,
+        )
+    low, high = found.interval
+    shown = winner, measured, baseline, final
+    if low > 1:
+        return Outcome("faster", f"{winner.key} is faster than the baseline.", *shown)
+    if high < WORTH:
+        how = "slower" if high < 1 else f"no more than {high - 1:.1%} faster"
+        return Outcome(
+            "baseline",
+            f"The baseline wins: {winner.key}, the best that was found, is {how}.",
+            *shown,
+        )
+    return undecided(
+        f"{winner.key} is the best that was found, and it cannot be told from the baseline yet.",
+        pairs_needed(sample),
+    )
+
+
+def steady_rows(rows: Sequence[Row]) -> Sequence[Row]:
+    """The runs during which the machine was as usual, as far as they are prompts enough."""
+    found = [r for r in rows if "disturbed" not in r.flags]
+    prompts = {(r.slot.prompt, r.slot.run) for r in found if not r.slot.candidate.is_baseline}
+    prompts &= {(r.slot.prompt, r.slot.run) for r in found if r.slot.candidate.is_baseline}
+    return found if len(prompts) >= max(FEWEST_PAIRS, len(rows) // 4) else rows
+
+
+def pairs_needed(log_ratios: Sequence[float]) -> int:
+    """How many prompts like these would tell: so many that the interval, at the spread seen, is
+    narrower than the way to the nearest decision, which is "faster than 1" or "under WORTH"."""
+    from scipy.stats import t
+
+    mean, spread = fmean(log_ratios), stdev(log_ratios)
+    room = max(mean, math.log(WORTH) - mean)
+    n = FEWEST_PAIRS
+    while n < 100_000 and float(t.ppf((1 + LEVEL) / 2, n - 1)) * spread / math.sqrt(n) > room:
+        n = max(n + 1, int(n * 1.1))
+    return n
+
+
+def _without_winner(tuning: Tuning, measurement: Measurement) -> Outcome:
+    if tuning.too_short is not None:
+        return Outcome(
+            "undecided",
+            "The budget is too small to compare anything on this machine.",
+            minutes=tuning.too_short / 60,
+        )
+    if measurement.interrupted:
+        return Outcome("undecided", "Stopped before a candidate was chosen.")
+    if tuning.struck:
+        return Outcome("undecided", f"{_failed(tuning.struck)} None is left to be chosen.")
+    reasons = [s.reason for s in measurement.status.values() if s.given_up and s.reason]
+    why = f" ({reasons[0].removesuffix('.')})" if reasons else ""
+    return Outcome("undecided", f"None of the drafters could be run{why}.")
+
+
+def _failed(struck: Sequence[Struck]) -> str:
+    names = ", ".join(s.candidate.key for s in struck)
+    return f"{names} failed the audit."
+
+
+def _seconds_of_a_pair(measured: Measured, baseline: Measured) -> float | None:
+    each = [
+        m.figures.times.end_to_end / m.figures.runs for m in (measured, baseline) if m.figures.runs
+    ]
+    return sum(each) if len(each) == 2 else None
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,214 @@
+"""What a tuning found, as a result file and on the terminal.
+
+The file's names: ``decision`` ("faster", "baseline", "undecided") with ``why``, and
+``needs_minutes`` and ``needs_prompts`` where more would decide; ``winner``, with the names of a
+benchmark's candidate, measured over the prompts held out only; ``rounds``, which chose it and whose
+speedups are no result; ``struck_out``, what failed the audit; ``rows``, every run, of which those
+of phase "main" chose and those of phase "confirm" compared.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from localspec.bench import report as reports
+from localspec.bench.command import Selection
+from localspec.bench.plan import Candidate
+from localspec.bench.table import number, output, signs_of, speedup
+from localspec.tune.course import Round, Split, Struck
+from localspec.tune.display import struck_out
+from localspec.tune.outcome import MOST_MINUTES
+from localspec.tune.profiles import Profile
+from localspec.units import duration
+
+if TYPE_CHECKING:
+    from localspec.tune.command import Tuned
+
+Json = dict[str, Any]
+SCHEMA = 1
+SHARED = (
+    "created", "localspec", "machine", "build", "target", "settings", "options", "workloads",
+    "prompts", "skipped", "warnings", "status",
+)  # fmt: skip
+"""Sections of a benchmark's result that a tuning's has as well."""
+
+
+def record(tuned: Tuned, selection: Selection, profile: Profile | None, file: Path | None) -> Json:
+    result, decided, tuning = reports.result(tuned.report), tuned.outcome, tuned.tuning
+    winner = None
+    if decided.measured is not None:
+        found = next(c for c in result["candidates"] if _same(c, decided.measured.candidate))
+        winner = {
+            "key": decided.measured.candidate.key,
+            **found,
+            **reports.figures(tuned.report, decided.measured),
+            "verdict": decided.decision,
+            "prompts": decided.measured.decode.prompts,
+        }
+    return {
+        "schema": SCHEMA,
+        "kind": "tune",
+        **{name: result[name] for name in SHARED},
+        "budget": {
+            "seconds": tuning.budget,
+            "spent": tuned.seconds,
+            "choosing": tuning.chosen_after,
+            "loading": tuned.loading,
+        },
+        "held_out": _held_out(tuning.prompts),
+        "decision": decided.decision,
+        "why": decided.why,
+        "needs_minutes": decided.minutes and math.ceil(decided.minutes),
+        "needs_prompts": decided.prompts,
+        "winner": winner,
+        "baseline_tps": decided.baseline and decided.baseline.figures.decode_tps,
+        "rounds": [_round(r) for r in tuning.rounds],
+        "struck_out": [_struck(s) for s in tuning.struck],
+        "profile": None if profile is None else profile.model_dump(mode="json"),
+        "profile_file": None if file is None else str(file),
+        "rows": result["rows"],
+        "resume": None,
+    }
+
+
+def _same(candidate: Json, one: Candidate) -> bool:
+    d = one.drafter
+    mine = (d.name, d.method, d.draft_length, d.p_min, d.tree_size)
+    return mine == tuple(candidate[k] for k in ("drafter", "method", "n_max", "p_min", "tree"))
+
+
+def _held_out(parts: Split | None) -> Json | None:
+    if parts is None:
+        return None
+    places = {
+        name: [[p.prompt.workload, p.prompt.id] for p in prompts]
+        for name, prompts in (("choosing", parts.choosing), ("comparing", parts.held_out))
+    }
+    return {"apart": parts.apart, **places}
+
+
+def _round(made: Round) -> Json:
+    return {
+        "prompts": made.prompts,
+        "seconds": made.seconds,
+        "candidates": [
+            {
+                "key": s.candidate.key,
+                "speedup": s.speedup,
+                "pairs": s.pairs,
+                "accept_length": s.counts.accept_length,
+                "kept": s.kept,
+            }
+            for s in made.standings
+        ],
+        "joined": [c.key for c in made.joined],
+    }
+
+
+def _struck(struck: Struck) -> Json:
+    return {
+        "key": struck.candidate.key,
+        "mismatches": struck.audit.mismatches,
+        "not_classed": struck.audit.unclassed,
+        "why": f"{struck_out(struck)}.",
+    }
+
+
+# ---- on the terminal ----------------------------------------------------------------------------
+
+
+def render(result: Json, console: Console) -> RenderableType:
+    lines: list[RenderableType] = [Text(_heading(result), style="bold"), Text("")]
+    if result["rounds"]:
+        lines += [_table(result), Text("")]
+    lines += [Text(s["why"], style="bold red") for s in result["struck_out"]]
+    style = {"faster": "bold green", "baseline": "bold", "undecided": "bold yellow"}
+    lines.append(Text(result["why"], style=style[result["decision"]]))
+    lines += [Text(line) for line in _figures(result, console)]
+    lines += [Text(line, overflow="fold", no_wrap=False) for line in _next(result)]
+    return Group(*lines)
+
+
+def _heading(result: Json) -> str:
+    budget, settings = result["budget"], result["settings"]
+    temperature = settings["temperatures"][0]
+    sampling = "greedy" if temperature == 0 else f"temperature {temperature:g}"
+    on = ", ".join(w["name"] for w in result["workloads"])
+    return (
+        f"{result['target']['name']} ({result['target']['quant']}) on {on}, {sampling}, up to "
+        f"{settings['max_tokens']} tokens; {duration(budget['spent'])} of "
+        f"{duration(budget['seconds'])}, after {duration(budget['loading'])} of loading"
+    )
+
+
+def _table(result: Json) -> Table:
+    """Every candidate as of the last round that it ran in."""
+    last: dict[str, tuple[int, Json]] = {}
+    for n, made in enumerate(result["rounds"], 1):
+        last |= {c["key"]: (n, c) for c in made["candidates"]}
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("what chose it (no result)")
+    for title in ("last round", "pairs", "speedup then", "accept length"):
+        table.add_column(title, justify="right")
+    for key, (n, c) in sorted(
+        last.items(), key=lambda item: (-item[1][0], -(item[1][1]["speedup"] or 0))
+    ):
+        there = number(c["speedup"])
+        cells = (str(n), str(c["pairs"]), there + ("x" if c["speedup"] else ""))
+        table.add_row(key, *cells, number(c["accept_length"]))
+    return table
+
+
+def _figures(result: Json, console: Console) -> list[str]:
+    w = result["winner"]
+    if w is None or w["speedup"] is None:
+        return []
+    apart = result["held_out"]["apart"]
+    on = (
+        f"{w['prompts']} prompts that had no part in choosing it"
+        if apart
+        else ("other runs of the same prompts: too few to hold some out")
+    )
+    if w["prompts"] == 1:
+        on = "other runs of this prompt, and says nothing of others"
+    words = signs_of(console)
+    said = [
+        f"{w['key']}: {speedup(w)} in {w['pairs']} pairs of runs, on {on}.",
+        f"{number(w['decode_tps'], 1)} tok/s against {number(result['baseline_tps'], 1)}, accept "
+        f"length {number(w['accept_length'])}, output {output({**w, 'verdict': None}, words)}.",
+    ]
+    if result["status"] == "interrupted":
+        said.append("Stopped before the end: this is what was measured until then.")
+    return said
+
+
+def _next(result: Json) -> list[str]:
+    model = shlex.quote(result["options"]["model"])
+    minutes, prompts = result["needs_minutes"], result["needs_prompts"]
+    if result["decision"] == "undecided":
+        said = []
+        if minutes is not None and minutes <= MOST_MINUTES:
+            more = f", with about {prompts} prompts to compare by (--workload)" if prompts else ""
+            said.append(
+                f"It needs about {minutes} minutes{more}: localspec tune --model {model} --minutes "
+                f"{minutes} ..."
+            )
+        elif minutes is not None:
+            said.append("At this spread no time that anybody has would tell: take the baseline.")
+        return [*said, "No profile was written."]
+    if result["profile_file"] is None:
+        return ["No profile was written (--no-save)."]
+    name = result["profile"]["name"]
+    says = "the baseline" if result["decision"] == "baseline" else "it"
+    return [
+        f"Kept as profile {name}, which chat, run, bench and export use:",
+        f"  localspec chat --model {model} --profile {name}"
+        + (f"   (uses {says})" if result["decision"] == "baseline" else ""),
+    ]

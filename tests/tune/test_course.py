@@ -1,0 +1,233 @@
+"""How a tuning spends its budget, on a simulated machine."""
+
+import made_runs
+import pytest
+from simulated_tuning import Machine, prompts
+
+from localspec.bench.audit import Audit, Divergence
+from localspec.tune.course import CHOOSING, adjusted, confirming, split
+from localspec.tune.outcome import outcome, pairs_needed
+
+FINE = Audit(identical=True, compared=4)
+WRONG = Audit(identical=False, compared=4, divergences=(Divergence("w", "p", 0, 3, "MISMATCH"),))
+UNSURE = Audit(identical=False, compared=4, divergences=(Divergence("w", "p", 0, 3, None),))
+
+
+def three_is_best(candidate, _prompt):
+    """Drafts of 3 of the draft model, which tuning does not start with; the rest gains little."""
+    drafter = candidate.drafter
+    if drafter.method == "draft-model" and not drafter.auto and not drafter.tree:
+        return {1: 1.1, 2: 1.2, 3: 1.4, 4: 1.25}.get(drafter.n_max, 0.9)
+    return 0.95
+
+
+def all_slow(candidate, _prompt):
+    return 0.6 if candidate.drafter.method == "ngram" else 0.8
+
+
+def decided(machine, **how):
+    measurement = machine.run(**how)
+    return outcome(machine.tuning, measurement, FINE)
+
+
+def test_a_clear_winner_is_found_beside_where_it_started_and_told_from_held_out_prompts():
+    machine = Machine(three_is_best, noise=0.03)
+    found = decided(machine)
+    assert found.decision == "faster"
+    assert found.candidate.key.startswith("draft-model n=3")
+    assert "draft-model n=3" not in {c.key for c in machine.space.first()}
+    low, high = found.measured.decode.interval
+    assert 1.3 < low < 1.4 < high < 1.5
+    assert found.measured.figures.runs == len(confirming(machine.measurement.rows)) / 2
+    assert found.minutes is None
+
+
+def test_where_nothing_beats_the_baseline_it_is_the_baseline_that_wins():
+    found = decided(Machine(all_slow, noise=0.03))
+    assert found.decision == "baseline"
+    assert "slower" in found.why
+    assert found.measured.decode.interval[1] < 1
+
+
+def test_noise_is_no_decision_and_the_minutes_are_what_the_spread_asks_for():
+    noisy = decided(Machine(lambda *_: 1.03, noise=0.2))
+    assert noisy.decision == "undecided"
+    assert noisy.minutes > 3
+    assert noisy.prompts > 8
+
+
+def test_more_prompts_are_needed_the_more_they_differ_and_the_nearer_the_two_are():
+    def needed(mean, spread):
+        return pairs_needed([mean - spread, mean, mean + spread])
+
+    assert needed(0.5, 0.01) == 3
+    assert needed(0.1, 0.1) < needed(0.1, 0.2) < needed(0.05, 0.2) < needed(0.01, 0.2)
+    assert needed(0.005, 0.1) > needed(-0.1, 0.1)  # clearly slower is a decision too
+
+
+def test_no_advantage_of_any_size_is_the_baseline_too():
+    found = decided(Machine(lambda *_: 1.0, noise=0.003))
+    assert found.decision == "baseline"
+    assert "no more than" in found.why
+
+
+def test_the_luckiest_of_many_equals_is_not_called_faster():
+    """Each run's speed is luck: what led when it was chosen is measured anew."""
+    leading, verdicts = [], []
+    for seed in range(8):
+        machine = Machine(lambda *_: 0.98, noise=0.1, budget=60)
+        machine.rng.seed(seed)
+        verdicts.append(decided(machine).decision)
+        leading.append(machine.tuning.rounds[-1].standings[0].speedup)
+    assert sum(s > 1 for s in leading) > 4
+    assert verdicts.count("faster") <= 1
+
+
+@pytest.mark.parametrize("verdict", [WRONG, UNSURE, Audit()])
+def test_what_does_not_pass_the_audit_is_never_picked(verdict):
+    def audit(candidate):
+        return verdict if candidate.drafter.name == "draft-model" else FINE
+
+    machine = Machine(three_is_best, noise=0.01, wrong=audit)
+    found = decided(machine)
+    assert machine.tuning.struck
+    assert {s.candidate.drafter.name for s in machine.tuning.struck} == {"draft-model"}
+    assert found.decision != "faster"
+    if machine.tuning.winner is not None:
+        assert machine.tuning.winner.drafter.name != "draft-model"
+    compared = {r.slot.candidate.drafter.name for r in confirming(machine.measurement.rows)}
+    assert "draft-model" not in compared
+
+
+def test_the_runner_up_takes_the_place_of_a_leader_that_fails():
+    def audit(candidate):
+        return WRONG if candidate.drafter.n_max == 3 else FINE
+
+    machine = Machine(three_is_best, noise=0.01, wrong=audit)
+    found = decided(machine)
+    assert found.decision == "faster"
+    assert found.candidate.drafter.n_max in (2, 4)
+    assert machine.audited[0].drafter.n_max == 3
+    assert machine.tuning.struck[0].candidate == machine.audited[0]
+
+
+def test_a_winner_whose_last_runs_fail_the_audit_is_not_picked():
+    machine = Machine(three_is_best, noise=0.01)
+    measurement = machine.run()
+    for verdict, said in ((WRONG, "must not be used"), (UNSURE, "could not be made sure")):
+        found = outcome(machine.tuning, measurement, verdict)
+        assert found.decision == "undecided"
+        assert said in found.why
+        assert found.minutes is None  # more time does not mend it
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 7, 17])
+def test_the_prompts_that_judge_had_no_part_in_choosing(count):
+    machine = Machine(three_is_best, noise=0.01, where=prompts(count))
+    decided(machine)
+    rows = machine.measurement.rows
+    chose = {(r.slot.prompt, r.slot.run) for r in rows if r.slot.phase == "main"}
+    judged = {(r.slot.prompt, r.slot.run) for r in confirming(rows)}
+    assert chose
+    assert judged
+    assert not chose & judged
+    apart = machine.tuning.prompts.apart
+    assert apart == (count > 3)
+    if apart:
+        assert not {p for p, _ in chose} & {p for p, _ in judged}
+        assert len({p for p, _ in judged}) >= 3
+
+
+def test_both_halves_have_every_workload_and_another_seed_splits_otherwise():
+    where = prompts(16)
+    one, other = split(where, 1), split(where, 2)
+    for half in (one.choosing, one.held_out):
+        assert {p.prompt.workload for p in half} == {"chat", "code"}
+    assert set(one.choosing) | set(one.held_out) == set(where)
+    assert set(one.choosing) != set(other.choosing)
+    assert split(where, 1) == one
+
+
+def test_one_prompt_is_judged_by_other_runs_of_it():
+    machine = Machine(three_is_best, noise=0.02, where=prompts(1, ("prompt",)))
+    found = decided(machine)
+    assert not machine.tuning.prompts.apart
+    assert found.decision == "faster"
+    assert found.measured.decode.method == "t over runs, this prompt only"
+
+
+@pytest.mark.parametrize("minutes", [0.5, 1, 3, 10])
+@pytest.mark.parametrize("tps", [20, 100])
+def test_the_budget_is_kept(minutes, tps):
+    machine = Machine(three_is_best, noise=0.1, tps=tps, budget=60 * minutes)
+    found = decided(machine)
+    if machine.tuning.too_short is None:
+        assert machine.tuning.chosen_after <= (CHOOSING + 0.2) * 60 * minutes
+    assert machine.now <= 1.2 * 60 * minutes
+    assert machine.now >= 0.5 * 60 * minutes or machine.tuning.too_short or found.decision
+
+
+def test_slow_candidates_start_fewer_and_those_dropped_give_their_memory_back():
+    quick, slow = Machine(three_is_best, tps=200), Machine(three_is_best, tps=15)
+    for machine in (quick, slow):
+        machine.run()
+    starters = [len(m.tuning.rounds[0].standings) for m in (quick, slow)]
+    assert starters[0] > starters[1] >= 1
+    kept = {s.candidate for r in quick.tuning.rounds for s in r.standings if not s.kept}
+    assert set(quick.dropped) == kept
+    assert quick.tuning.winner not in quick.dropped
+
+
+def test_a_budget_too_small_guesses_nothing_and_says_what_is_needed():
+    machine = Machine(three_is_best, tps=5, budget=30)
+    found = decided(machine)
+    assert found.decision == "undecided"
+    assert machine.tuning.rounds == []
+    assert machine.now < 30
+    enough = Machine(three_is_best, tps=5, budget=found.minutes * 60)
+    assert decided(enough).measured is not None
+
+
+def test_ctrl_c_while_choosing_decides_nothing_and_while_comparing_keeps_what_is_shown():
+    found = decided(Machine(three_is_best, noise=0.02), stop_after=30)
+    assert found.decision == "undecided"
+    assert "Stopped" in found.why
+    late = Machine(three_is_best, noise=0.05)
+    found = decided(late, stop_after=0.7 * 180)
+    assert late.measurement.interrupted
+    assert found.decision == "faster"
+
+
+def test_drafters_that_cannot_run_are_passed_over_and_without_any_it_says_why():
+    machine = Machine(three_is_best, noise=0.02, refused=lambda c: c.drafter.name == "eagle3")
+    assert decided(machine).decision == "faster"
+    none = Machine(three_is_best, refused=lambda c: not c.is_baseline)
+    found = decided(none)
+    assert found.decision == "undecided"
+    assert "It does not fit" in found.why
+
+
+def test_late_comers_are_not_judged_by_easier_prompts():
+    """Two ran on prompts where everything is fast, one more only on the slow one."""
+    early = {"easy": 0.5, "hard": 0.1}
+    found = adjusted({"a": early, "b": {p: r - 0.05 for p, r in early.items()}, "c": {"hard": 0.2}})
+    assert found["c"] > found["a"] > found["b"]
+    assert found["a"] == pytest.approx(0.3)
+    assert found["c"] == pytest.approx(0.4, abs=1e-6)
+
+
+def test_a_run_that_was_disturbed_does_not_drop_a_candidate():
+    from localspec.tune.course import _rank
+
+    base, good, bad = (made_runs.candidate(n, k) for n, k in (("none", 0), ("a", 2), ("b", 2)))
+    where = prompts(2)
+    plan = made_runs.plan([base, good, bad], where)
+    speeds = {base: (100, 100), good: (10, 130), bad: (90, 90)}
+    rows = [
+        made_runs.row(c, p, made_runs.generation(tps=tps), flags={"disturbed"} if tps == 10 else ())
+        for c, both in speeds.items()
+        for p, tps in zip(where, both, strict=True)
+    ]
+    first, second = _rank(plan, rows, [bad, good])
+    assert (first.candidate, first.pairs) == (good, 1)
+    assert second.speedup == pytest.approx(0.9)
