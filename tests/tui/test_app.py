@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.color import Color
 from textual.content import Content
-from textual.widgets import Button, Static
+from textual.widgets import Button, OptionList, Static
 
 from localspec.errors import EngineDied
 from localspec.terms import TERMS
@@ -16,6 +16,7 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import EngineLost
 from localspec.tui.palette import actions
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
@@ -167,3 +168,24 @@ async def test_muted_text_is_dimmer_than_the_rest_in_every_theme(make_app: MakeA
                 plain.brightness - ground.brightness
             ), theme
             await line.remove()
+
+
+@pytest.mark.parametrize("width", [50, 80, 140])
+async def test_notes_of_a_choice_keep_their_column(make_app: MakeApp, width: int) -> None:
+    note = "reads the target's layers 2, 15 and 27; drafts from 8,192 tokens, and so on and so on"
+    app = make_app()
+    async with app.run_test(size=(140, 24)) as pilot:
+        app.push_screen(Choose("Drafter", [("a", "eagle3", note), ("b", "draft-model", "")], "a"))
+        await pilot.pause()
+        await pilot.resize_terminal(width, 24)
+        await pilot.pause()
+        options = app.screen.query_one(OptionList)
+        first = str(options.get_option_at_index(0).prompt).split("\n")
+        assert " ".join(line.strip() for line in first) == f"● eagle3{' ' * 7}{note}" or (
+            width == 50 and first[0].strip() == "● eagle3"
+        )
+        room = options.scrollable_content_region.width - 2
+        assert all(len(line) <= room for line in first)
+        column = 4 if width == 50 else 15
+        assert all(line.startswith(" " * column) for line in first[1:])
+        assert len(first) > 1 or width == 140

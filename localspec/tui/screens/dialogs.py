@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Button, Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -71,6 +73,35 @@ class Ask(ModalScreen[str | None]):
             self.dismiss(event.value.strip())
 
 
+class NotedOptions(OptionList):
+    """Options (mark and name, a note about it): the notes stand in a column of their own, however
+    many lines they take."""
+
+    NARROWEST = 24
+    """Columns that a note needs; where there are fewer it stands below its name."""
+
+    def __init__(self, options: Sequence[tuple[str, str, str]]) -> None:
+        self._noted = [(value, Content(name), note) for value, name, note in options]
+        self._indent = max((name.cell_length for _, name, _ in self._noted), default=0) + 2
+        super().__init__(*(Option(self._line(*o[1:], 0), id=f"v-{o[0]}") for o in self._noted))
+
+    def on_resize(self, _event: Resize) -> None:
+        for i, (_, name, note) in enumerate(self._noted):
+            self.replace_option_prompt_at_index(
+                i, self._line(name, note, self.scrollable_content_region.width - 2)
+            )
+
+    def _line(self, name: Content, note: str, width: int) -> Content:
+        indent, between = self._indent, " " * (self._indent - name.cell_length)
+        if width and width - indent < self.NARROWEST:
+            indent, between = 4, "\n    "
+        lines = textwrap.wrap(note, width - indent) if width else [note]
+        if not lines:
+            return name
+        folded = f"\n{' ' * indent}".join(lines)
+        return Content.assemble(name, between, (folded, "$text-muted"))
+
+
 class Choose(ModalScreen[str | None]):
     """One of ``choices`` (value, what is shown, a word about it); None when given up."""
 
@@ -85,15 +116,13 @@ class Choose(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
             box.border_title = Content(self._title)
-            yield OptionList(*(self._option(*choice) for choice in self._choices))
+            yield NotedOptions(
+                [
+                    (value, f"{'●' if value == self._current else ' '} {name}", about)
+                    for value, name, about in self._choices
+                ]
+            )
         yield Footer(show_command_palette=False)
-
-    def _option(self, value: str, name: str, about: str) -> Option:
-        width = max(len(name) for _, name, _ in self._choices)
-        mark = "●" if value == self._current else " "
-        return Option(
-            Content.assemble(f"{mark} {name:<{width}}  ", (about, "$text-muted")), id=f"v-{value}"
-        )
 
     def on_mount(self) -> None:
         values = [value for value, _, _ in self._choices]

@@ -139,7 +139,12 @@ class AddScreen(ModalScreen[Picked | None]):
         )
         self._say(f"{words}: {note}")
         named = [i for i, o in enumerate(self._offers) if words in (o.words, _file_words(o))]
-        self._fill([_offer_line(o) for o in self._offers], next(iter(named), best or 0))
+        labels = [_label(o).lower() for o in self._offers]
+        lines = [
+            _offer_line(o, alone=labels.count(label) == 1)
+            for o, label in zip(self._offers, labels, strict=True)
+        ]
+        self._fill(lines, next(iter(named), best or 0))
 
     def _fill(self, lines: Sequence[Content], at: int) -> None:
         options = self.query_one(OptionList)
@@ -199,18 +204,24 @@ def _file_words(offer: Offer) -> str:
     return f"{offer.words.partition(':')[0]}:{offer.variant.file}"
 
 
-def _offer_line(offer: Offer) -> Content:
+def _label(offer: Offer) -> str:
     variant = offer.variant
-    label = variant.label if variant.part is None else f"drafter {variant.part} {variant.label}"
+    return variant.label if variant.part is None else f"drafter {variant.part} {variant.label}"
+
+
+def _offer_line(offer: Offer, *, alone: bool) -> Content:
+    """``alone``: no other has its label; where several share it, their files tell them apart."""
+    variant = offer.variant
     words = [verdict_words(offer.fit.verdict)] if offer.fit else []
     words += [f"{len(variant.files)} files"] if len(variant.files) > 1 else []
     words += ["here already"] if offer.here else []
     words += [] if variant.complete else ["incomplete"]
     return Content.assemble(
         ("★ " if offer.recommended else "  ", "$accent"),
-        f"{label:<24} {file_size(variant.size):>9}  ",
+        f"{_label(offer):<24} {file_size(variant.size):>9}  ",
         ("  ".join(words), "$text-muted"),
         ("  recommended" if offer.recommended else "", "$accent"),
+        ("" if alone else f"\n    {variant.file}", "$text-muted"),
     )
 
 
