@@ -79,11 +79,11 @@ def _misfits(report: Report) -> Iterator[Advice]:
     """Rule 2: the drafter does not fit the target, or the combination is broken."""
     told: set[str] = set()
     for m in report.table.values():
-        if m.candidate.is_baseline or m.candidate.who in told:
+        if m.candidate.is_baseline or m.candidate.drafter.name in told:
             continue
         counts, who = m.figures.counts, _name(m)
         if _wrong(report.audits, m) or _misfit(m):
-            told.add(m.candidate.who)
+            told.add(m.candidate.drafter.name)
         if _wrong(report.audits, m):
             yield Advice(
                 2,

@@ -39,7 +39,7 @@ def find_bases(options: BenchOptions) -> tuple[tuple[Base, Target], ...]:
             quant,
             f"kv={kv}" if kv else "",
             f"fa={fa}" if fa else "",
-            f"threads={n}" if n else "",
+            f"t={n}" if n else "",
         )
         name = " ".join(word for word in words if word)
         path = str(targets[number].path) if number else None

@@ -192,7 +192,7 @@ def _reference(candidate: Json) -> str:
     return speedup(candidate, "reference_speedup")
 
 
-BASE = Column("base", lambda c, _: str(c.get("base", "")), width=20, right=False, head=True)
+BASE = Column("base", lambda c, _: str(c.get("base", "")), width=26, right=False, head=True)
 DRAFTER = Column("drafter", lambda c, _: label(c), width=20, right=False, head=True)
 N_MAX = Column("n", lambda c, _: str(c["n_max"]) if c["n_max"] else "-", head=True)
 TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", head=True)
@@ -473,8 +473,11 @@ def alarms(result: Json) -> list[str]:
                 f"target's distributions ({_fit(distribution)}). Its speed means nothing until "
                 "this is explained."
             )
+    troubles: dict[tuple[str, str], list[str]] = {}
+    for c in result["candidates"]:
         if c["status"] in ("crashed", "refused"):
-            lines.append(f"{name(c)} {c['status']}: {c['reason']}")
+            troubles.setdefault((c["status"], c["reason"]), []).append(name(c))
+    lines += [f"{', '.join(who)} {status}: {why}" for (status, why), who in troubles.items()]
     faulty = _flagged(result, "faulty")
     if faulty:
         lines.append(

@@ -13,6 +13,7 @@ import pytest
 
 from localspec.bench import command, resume
 from localspec.bench.analysis import analyse
+from localspec.bench.plan import Base
 from localspec.bench.progress import Quiet
 from localspec.bench.rows import pair_up
 from localspec.bench.runner import Ran, Runner, Starting, WarmingUp
@@ -59,8 +60,20 @@ def bench(made):
     prompts = [made.prompt(f"p{i}", "chat" if i % 2 else "code") for i in range(6)]
     speeds = dict(zip(("baseline", "small n=3", "small n=8"), (100, 130, 110), strict=True))
 
-    def run(stop=None, earlier=None, bad=(), together=True, plan=None, **more):
-        plan = plan or made.plan(people, prompts, **more)
+    on_bases = [
+        replace(
+            c,
+            key=f"{c.key} {b}",
+            session=f"{b}: {c.session}",
+            base=Base(b, None if b == "A" else b),
+        )
+        for b in "AB"
+        for c in people[:2]
+    ]
+    speeds |= dict(zip((c.session for c in on_bases), (100, 130, 150, 120), strict=True))
+
+    def run(stop=None, earlier=None, bad=(), together=True, plan=None, sweep=False, **more):
+        plan = plan or made.plan(on_bases if sweep else people, prompts, **more)
         events = []
 
         def tell(event):
@@ -160,6 +173,24 @@ def test_wherever_it_stopped_the_resumed_bench_is_whole(bench, tmp_path, togethe
         parted = sum("parted" in r.flags for r in kept)
         block = 2 * len(plan.prompts) * runs
         assert parted < (3 if together else block), "only what was half made is made again"
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["interleaved", "blocks"])
+def test_a_resumed_sweep_is_whole(bench, tmp_path, together):
+    whole, _ = bench(sweep=True, together=together)
+    expected = analyse(whole.plan, whole.judged)
+    for stop in range(1, len(whole.rows), 5):
+        cut, _ = bench(stop=stop, sweep=True, together=together)
+        plan, earlier = resume.earlier(cut.plan, stored(cut, tmp_path))
+        done, _ = bench(plan=plan, earlier=earlier, together=together)
+        assert done.state == "complete"
+        table = analyse(done.plan, done.judged)
+        for key, m in table.items():
+            other = expected[key]
+            assert m.over_reference.pairs == other.over_reference.pairs
+            assert (m.verdict, m.reference_verdict) == (other.verdict, other.reference_verdict)
+            for row, partner in pair_up(done.rows, key, "baseline T=0 A"):
+                assert row.sitting == partner.sitting
 
 
 def test_it_can_be_interrupted_and_resumed_again(bench, tmp_path):
