@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 
 if TYPE_CHECKING:
     from localspec.engine.client import Engine
+    from localspec.tui.screens.first_start import FirstDownload
 
 ENGINE_CHECK_SECONDS = 1.0
 
@@ -126,6 +128,7 @@ class LocalspecApp(App[None]):
         self.settings = settings or SettingsStore()
         self.engine = EngineService(self.post_message, launch)
         self.pulls = Pulls(self.post_message)
+        self._first_download: asyncio.Task[FirstDownload | None] | None = None
         kept = self.settings.values
         n_max = kept.n_max if isinstance(kept.n_max, int) else None
         self.set_reactive(
@@ -145,7 +148,7 @@ class LocalspecApp(App[None]):
         if self.settings.problem:
             self.notify(self.settings.problem, severity="warning", markup=False)
         if self.setup.model is None:
-            self._first_start()
+            self.action_first_model()
 
     def on_unmount(self) -> None:
         self.pulls.close()
@@ -159,8 +162,8 @@ class LocalspecApp(App[None]):
         if self.theme != self.settings.values.theme:
             self.settings.change(theme=self.theme)
 
-    @work(thread=True, group="first-start")
-    def _first_start(self) -> None:
+    @work(thread=True, group="first-start", exclusive=True)
+    def action_first_model(self) -> None:
         """Nothing was chosen yet: the first model of the catalogue that is here, if any; else the
         way to one is shown."""
         from localspec.catalog import Catalogue
@@ -175,12 +178,22 @@ class LocalspecApp(App[None]):
         else:
             self.call_from_thread(self._begin)
 
+    async def first_download(self) -> FirstDownload | None:
+        """What to download first on this machine; found out once. Raises LocalspecError."""
+        from localspec.tui.screens import first_start
+
+        if self._first_download is None:
+            self._first_download = asyncio.create_task(asyncio.to_thread(first_start.advise))
+        return await asyncio.shield(self._first_download)
+
     @work(group="begin")
     async def _begin(self) -> None:
         """No model is here: the way to the first one."""
         from localspec.tui.screens.first_start import FirstStartScreen
 
-        chosen = await self.push_screen_wait(FirstStartScreen())
+        if any(isinstance(screen, FirstStartScreen) for screen in self.screen_stack):
+            return
+        chosen = await self.push_screen_wait(FirstStartScreen(self.first_download))
         if chosen is None:
             return
         if chosen.what == "demo":

@@ -148,7 +148,7 @@ async def test_without_a_model_one_is_asked_for(
     make_app: MakeApp, settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.values.model = None
-    monkeypatch.setattr(LocalspecApp, "_first_start", lambda _: None)
+    monkeypatch.setattr(LocalspecApp, "action_first_model", lambda _: None)
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("f5")

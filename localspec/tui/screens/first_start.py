@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,8 +24,8 @@ DEMO = "demo"
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """``name`` and ``quant`` of a model to download; None where none fits."""
+class FirstDownload:
+    """``name`` and ``quant`` of a model to begin with, and what to know ``about`` it."""
 
     name: str
     quant: str
@@ -40,8 +41,9 @@ class Chosen:
     quant: str = ""
 
 
-def advise() -> Advice | None:
-    """A first download for this machine. Starts an engine for a moment, to know the GPUs."""
+def advise() -> FirstDownload | None:
+    """The one for this machine, None where none fits. Starts an engine for a moment, to know the
+    GPUs."""
     from localspec.catalog import Catalogue
     from localspec.models import output
     from localspec.models.overview import first_download, rough_verdict
@@ -54,7 +56,7 @@ def advise() -> Advice | None:
     fits = rough_verdict(choice.size or 0, here)
     drafter = next(d.name for d in line.drafters if d.recommended)
     about = f"{file_size(choice.size or 0)}, fits this machine ({fits}), with the drafter {drafter}"
-    return Advice(line.name, choice.quant, about)
+    return FirstDownload(line.name, choice.quant, about)
 
 
 def find_demo() -> LocalspecError | None:
@@ -77,9 +79,10 @@ class FirstStartScreen(ModalScreen[Chosen | None]):
     }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, advise: Callable[[], Awaitable[FirstDownload | None]]) -> None:
         super().__init__()
-        self._advice: Advice | None = None
+        self._find = advise
+        self._advice: FirstDownload | None = None
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
@@ -102,7 +105,7 @@ class FirstStartScreen(ModalScreen[Chosen | None]):
     @work(exclusive=True, group="advice")
     async def _advise(self) -> None:
         try:
-            advice = await asyncio.to_thread(advise)
+            advice = await self._find()
         except LocalspecError as error:
             self._say((error.message, "$text-error"), "\n", error.hint)
             return
@@ -137,4 +140,4 @@ class FirstStartScreen(ModalScreen[Chosen | None]):
 
 
 def _option(key: str, name: str, about: str) -> Option:
-    return Option(Content.assemble((name, "bold"), "\n  ", (about, "$text-muted")), id=key)
+    return Option(Content.assemble((name, "bold"), "\n", (about, "$text-muted")), id=key)

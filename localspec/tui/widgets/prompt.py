@@ -48,8 +48,7 @@ class Prompt(TextArea):
         self._unsent = ""
 
     def action_send(self) -> None:
-        if self.text.strip():
-            self.post_message(self.Sent(self.text))
+        self.post_message(self.Sent(self.text))
 
     def write(self, text: str) -> None:
         """Put ``text`` in place of what is there, the cursor at its end."""
