@@ -34,7 +34,8 @@ def round_over(number: int, made: Round) -> str:
         f"{s.candidate.key} {s.speedup:.2f}x" for s in made.standings[:SHOWN] if s.speedup
     )
     dropped = sum(not s.kept for s in made.standings)
-    said = [f"round {number}, {len(made.standings)} candidates on {_many(made.prompts, 'prompt')}"]
+    candidates = _many(len(made.standings), "candidate")
+    said = [f"round {number}, {candidates} on {_many(made.prompts, 'prompt')}"]
     said.append(f": {best}" if best else ": nothing could be measured")
     said.append(f"; {dropped} dropped" if dropped else "")
     if made.joined:

@@ -29,7 +29,8 @@ MOST_MINUTES = 999.0
 class Outcome:
     """``why`` is one sentence. ``measured``: the winner's figures over the prompts held out, and
     the baseline's; ``audit`` is of these runs. ``minutes``: the budget that would be needed, and
-    ``prompts`` as many prompts; None where more time would not help, or is not needed."""
+    ``prompts`` how many a workload needs, of which half are held out; None where more would not
+    help, or is not needed."""
 
     decision: Decision
     why: str
@@ -67,7 +68,7 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
             minutes = max(comparing, 1.25 * tuning.budget) / 60
         return Outcome(
             "undecided", why, winner, measured, baseline, final, minutes,
-            wanted if wanted is not None and wanted > len(by_prompt) > 1 else None,
+            2 * wanted if wanted is not None and wanted > len(by_prompt) > 1 else None,
         )  # fmt: skip
 
     if final is not None and (final.mismatches or final.unclassed):

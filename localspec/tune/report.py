@@ -143,8 +143,9 @@ def _heading(result: Json) -> str:
     on = ", ".join(w["name"] for w in result["workloads"])
     return (
         f"{result['target']['name']} ({result['target']['quant']}) on {on}, {sampling}, up to "
-        f"{settings['max_tokens']} tokens; {duration(budget['spent'])} of "
-        f"{duration(budget['seconds'])}, after {duration(budget['loading'])} of loading"
+        f"{settings['max_tokens']} tokens, {settings['threads']} threads.\n"
+        f"{duration(budget['spent'])} of {duration(budget['seconds'])}, and "
+        f"{duration(budget['loading'])} of loading before."
     )
 
 
@@ -195,14 +196,13 @@ def _next(result: Json) -> list[str]:
     if result["decision"] == "undecided":
         said = []
         if minutes is not None and minutes <= MOST_MINUTES:
-            more = f", with about {prompts} prompts to compare by (--workload)" if prompts else ""
-            said.append(
-                f"It needs about {minutes} minutes{more}: localspec tune --model {model} --minutes "
-                f"{minutes} ..."
-            )
+            more = f" and a workload of about {prompts} prompts" if prompts else ""
+            command = f"localspec tune --model {model} --minutes {minutes}"
+            command += " --workload ..." if prompts else ""
+            said.append(f"To decide, it needs about {minutes} minutes{more}: {command}")
         elif minutes is not None:
-            said.append("At this spread no time that anybody has would tell: take the baseline.")
-        return [*said, "No profile was written."]
+            said.append("At this spread no time that anybody has would tell.")
+        return [*said, "No profile was written; until then use the baseline."]
     if result["profile_file"] is None:
         return ["No profile was written (--no-save)."]
     name = result["profile"]["name"]

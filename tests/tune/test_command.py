@@ -1,0 +1,158 @@
+"""``localspec tune`` on the real engine, with the tests' tiny models."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import UsageError
+from localspec.records import BenchOptions, EngineOptions
+from localspec.tune import profiles
+from localspec.tune.command import TuneOptions, select, tune
+
+PROMPTS = "\n".join(
+    f"{n} the same words, {n} the same words again" for n in ("one", "two", "six", "ten", "four")
+)
+WRONG_NOW_AND_THEN = """
+import localspec.llama
+import localspec.decoding.loop as loop
+honest, drafted = loop.accept, [0]
+def accept(draft, rows, sampler, tokens, *rest):
+    honest(draft, rows, sampler, tokens, *rest)
+    drafted[0] += draft.n > 0
+    if draft.n and drafted[0] % 5 == 0:
+        tokens[-1] = 100 + tokens[-1] % 50
+loop.accept = accept
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def options(tiny_bytes, tmp_path):
+    workload = tmp_path / "mine.txt"
+    workload.write_text(PROMPTS)
+    bench = BenchOptions(
+        model=str(tiny_bytes),
+        drafters=("ngram",),
+        workloads=(str(workload),),
+        max_tokens=40,
+        json=str(tmp_path / "t.json"),
+        engine=EngineOptions(threads=1),
+    )
+    return TuneOptions(bench, minutes=0.08)
+
+
+def result_of(options):
+    return json.loads(Path(options.bench.json).read_text())
+
+
+def test_from_options_to_result_and_profile(options, capsys):
+    assert tune(options) == 0
+    result = result_of(options)
+    out, err = capsys.readouterr()
+    assert result["why"] in " ".join(out.split())
+    assert "budget 5 s, loading not counted" in " ".join(err.split())
+    assert "round 1, " in err
+    held_out = result["held_out"]
+    assert held_out["apart"]
+    assert len(held_out["choosing"]) + len(held_out["comparing"]) == 5
+    for row in result["rows"]:
+        part = "choosing" if row["phase"] == "main" else "comparing"
+        assert [row["workload"], row["prompt"]] in held_out[part]
+    compared = {r["drafter"] for r in result["rows"] if r["phase"] == "confirm"}
+    assert compared == {"none", result["winner"]["drafter"]}
+    assert result["winner"]["identical"]
+    assert result["winner"]["pairs"] * 2 <= sum(r["phase"] == "confirm" for r in result["rows"])
+    assert result["rounds"][0]["candidates"]
+    assert result["budget"]["spent"] < 3 * result["budget"]["seconds"]  # an idle machine: 1.2
+    decided = result["decision"] != "undecided"
+    assert decided == bool(profiles.names()) == (result["profile_file"] is not None)
+    if decided:
+        kept = profiles.read(profiles.names()[0])
+        assert kept.measured.speedup == result["winner"]["speedup"]
+        assert (kept.drafter is None) == (result["decision"] == "baseline")
+
+
+def test_drafts_that_change_the_output_are_struck_out_loudly(
+    options, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "patched"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(WRONG_NOW_AND_THEN)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert tune(options) == 0
+    result = result_of(options)
+    struck = {s["key"] for s in result["struck_out"]}
+    assert struck
+    assert result["decision"] == "undecided"
+    assert result["winner"] is None or result["winner"]["key"] not in struck
+    assert profiles.names() == []
+    out, err = capsys.readouterr()
+    for said in (out, err):
+        assert "FAILED THE AUDIT" in " ".join(said.split())
+
+
+def test_a_budget_that_is_too_small_guesses_nothing(options, capsys):
+    assert tune(replace(options, minutes=0.0005)) == 0
+    result = result_of(options)
+    assert (result["decision"], result["winner"]) == ("undecided", None)
+    assert result["needs_minutes"] >= 1
+    assert "it needs about" in capsys.readouterr().out
+    assert profiles.names() == []
+
+
+def test_ctrl_c_ends_it_with_what_is_decided_and_exit_code_130(options):
+    bench = options.bench
+    arguments = [
+        "tune", "--model", bench.model, "--drafter", "ngram", "--workload", bench.workloads[0],
+        "--minutes", "5", "--threads", "1", "--json", bench.json,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localspec", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    for line in process.stderr:
+        if line.startswith("budget"):
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "Stopped before a candidate was chosen." in out
+    assert result_of(options)["status"] == "interrupted"
+    assert profiles.names() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"drafters": ("none",)}, "no drafter to choose among"),
+        ({"max_tokens": 1}, "--max-tokens 1"),
+        ({"workloads": ("nothing",)}, "no workload"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said_before_anything_runs(options, change, said):
+    with pytest.raises(UsageError, match=said):
+        select(replace(options, bench=replace(options.bench, **change)))
+
+
+def test_two_prompts_are_refused_and_a_name_is_checked_first(options, tmp_path):
+    two = tmp_path / "two.txt"
+    two.write_text("a\nb")
+    with pytest.raises(UsageError, match="Two prompts"):
+        select(replace(options, bench=replace(options.bench, workloads=(str(two),))))
+    with pytest.raises(UsageError, match="name of a profile"):
+        select(replace(options, name="a/b"))
