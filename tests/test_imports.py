@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,36 @@ def test_the_app_imports_neither_the_engine_nor_what_the_first_paint_can_do_with
     assert "textual" in modules
     assert not modules & (HEAVY - {"textual"})
     assert not modules & {"pydantic", "jinja2", "typer", "psutil"}
+
+
+FIRST_PAINT = """
+import sys
+from localspec.tui.app import LocalspecApp
+from localspec.tui.widgets.prompt import Prompt
+
+class Painted(LocalspecApp):
+    def post_display_hook(self):  # after each drawing
+        if self.screen_stack and self.screen.query(Prompt) and self.screen.query(Prompt)[0].region:
+            self.modules = {name.partition('.')[0] for name in sys.modules}
+            self.post_display_hook = lambda: None
+            self.call_later(self.exit)
+
+app = Painted()
+app.run(headless=True, size=(140, 45))
+print(*app.modules)
+"""
+
+
+def test_the_first_paint_waits_for_no_import_that_it_can_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path))
+    program = tmp_path / "paint.py"
+    program.write_text(FIRST_PAINT)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert {"textual", "localspec"} <= modules
+    assert not modules & (HEAVY - {"textual"})
+    assert not modules & {"plotext", "markdown_it", "pygments", "sqlite3", "pydantic", "jinja2"}

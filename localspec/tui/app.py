@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import on, work
@@ -16,6 +17,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
+from localspec.tui import ahead
 from localspec.tui.engine import (
     EngineLost,
     EngineService,
@@ -29,6 +31,7 @@ from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
+from localspec.tui.stylesheet import Sheet
 from localspec.tui.theme import DARK, LIGHT, shaded
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 
@@ -49,46 +52,11 @@ class Setup:
     n_max: int | Literal["auto"] | None = None
 
 
-# A screen is imported when its mode is first shown: start-up pays for the first one alone.
-def _models() -> Screen[Any]:
-    from localspec.tui.screens.models import ModelsScreen
-
-    return ModelsScreen()
-
-
-def _chat() -> Screen[Any]:
-    from localspec.tui.screens.chat import ChatScreen
-
-    return ChatScreen()
-
-
-def _ab() -> Screen[Any]:
-    from localspec.tui.screens.ab import ABScreen
-
-    return ABScreen()
-
-
-def _bench() -> Screen[Any]:
-    from localspec.tui.screens.bench import BenchScreen
-
-    return BenchScreen()
-
-
-def _history() -> Screen[Any]:
-    from localspec.tui.screens.history import HistoryScreen
-
-    return HistoryScreen()
-
-
 class LocalspecApp(App[None]):
     TITLE = "localspec"
-    CSS_PATH = "app.tcss"
+    CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        "models": _models,
-        "chat": _chat,
-        "ab": _ab,
-        "bench": _bench,
-        "history": _history,
+        mode: ahead.make(mode) for mode in ahead.SCREENS
     }
     DEFAULT_MODE = "chat"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {
@@ -117,6 +85,8 @@ class LocalspecApp(App[None]):
 
     engine_status: reactive[Status] = reactive(Status())
     setup: reactive[Setup] = reactive(Setup())
+    opening: reactive[str | None] = reactive[str | None](None)
+    """A mode that is shown once it is imported."""
 
     def __init__(
         self,
@@ -138,6 +108,8 @@ class LocalspecApp(App[None]):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = kept.theme if kept.theme in self.available_themes else DARK.name
+        self.sheet = self.stylesheet = Sheet(variables=self.get_css_variables())
+        self._painted = False
 
     # ---- life ---------------------------------------------------------------------------------
 
@@ -150,6 +122,19 @@ class LocalspecApp(App[None]):
         if self.setup.model is None:
             self.action_first_model()
 
+    def on_ready(self) -> None:
+        self._painted = True
+        self._import_ahead()
+
+    @work(thread=True, group="ahead")
+    def _import_ahead(self) -> None:
+        variables = self.get_css_variables()
+        for module in (*(module for module, _ in ahead.SCREENS.values()), *ahead.DIALOGS):
+            ahead.bring(module)
+            self.sheet.prepare(variables)
+        ahead.bring(*ahead.FURTHER)
+        self.sheet.prepare(variables)
+
     def on_unmount(self) -> None:
         self.pulls.close()
         self.engine.close()
@@ -157,6 +142,18 @@ class LocalspecApp(App[None]):
     def get_css_variables(self) -> dict[str, str]:
         self.theme_variables = shaded(super().get_css_variables())
         return self.theme_variables
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Another theme's style sheets are parsed in a thread first."""
+        if not self._painted or self.sheet.prepared(self.get_css_variables()):
+            super().refresh_css(animate)
+        else:
+            self._restyle(animate)
+
+    @work(exclusive=True, group="restyle")
+    async def _restyle(self, animate: bool) -> None:
+        await asyncio.to_thread(self.sheet.prepare, self.get_css_variables())
+        super().refresh_css(animate)
 
     def _keep_theme(self, _theme: object) -> None:
         if self.theme != self.settings.values.theme:
@@ -277,8 +274,23 @@ class LocalspecApp(App[None]):
         self.action_mode(message.mode)
 
     def action_mode(self, mode: str) -> None:
-        if len(self.screen_stack) == 1:  # not from under a dialog
+        if len(self.screen_stack) > 1:  # not from under a dialog
+            return
+        if ahead.imported(mode):
+            self.opening = None
             self.switch_mode(mode)
+        else:
+            self._open(mode)
+
+    @work(exclusive=True, group="open")
+    async def _open(self, mode: str) -> None:
+        """Right after the start, when it is not imported yet."""
+        self.opening = mode
+        await asyncio.to_thread(ahead.bring, ahead.SCREENS[mode][0])
+        await asyncio.to_thread(self.sheet.prepare, self.get_css_variables())
+        if self.opening == mode:  # another may have been asked for since then
+            self.action_mode(mode)
+            self.opening = None
 
     def action_explain(self) -> None:
         screen = self.screen
@@ -310,6 +322,7 @@ class _Started(LocalspecApp):
     """The app as a process of its own."""
 
     def on_ready(self) -> None:
+        super().on_ready()
         collect_seldom()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input, TextArea
 
+from localspec.tui import ahead
 from localspec.tui.app import LocalspecApp
 from localspec.tui.settings import SettingsStore
 
@@ -28,6 +29,12 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsStore:
     store = SettingsStore(tmp_path / "settings.json")
     store.values.model = "demo"
     return store
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _imported() -> None:
+    """A mode is shown at once, as it is when an app has run for some seconds."""
+    ahead.bring(*(module for module, _ in ahead.SCREENS.values()))
 
 
 @pytest.fixture

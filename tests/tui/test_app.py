@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from textual.color import Color
+from textual.command import CommandPalette
 from textual.content import Content
 from textual.widgets import Button, OptionList, Static
 
 from localspec.errors import EngineDied
 from localspec.terms import TERMS
+from localspec.tui import ahead
 from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import EngineLost
 from localspec.tui.palette import actions
@@ -20,7 +23,8 @@ from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
-from localspec.tui.widgets.mode_bar import ModeBar
+from localspec.tui.widgets.footer import Footer
+from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 from localspec.tui.widgets.prompt import Prompt
 
 MakeApp = Callable[..., LocalspecApp]
@@ -157,6 +161,7 @@ async def test_muted_text_is_dimmer_than_the_rest_in_every_theme(make_app: MakeA
             if "ansi" in theme:
                 continue
             app.theme = theme
+            await app.workers.wait_for_complete()  # it is parsed in a thread
             await pilot.pause()
             line = Static(Content.assemble("plain", ("muted", "$text-muted")))
             await app.screen.mount(line)
@@ -189,3 +194,67 @@ async def test_notes_of_a_choice_keep_their_column(make_app: MakeApp, width: int
         column = 4 if width == 50 else 15
         assert all(line.startswith(" " * column) for line in first[1:])
         assert len(first) > 1 or width == 140
+
+
+async def test_a_mode_asked_for_before_it_is_imported_is_marked_and_then_shown(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, bring = threading.Event(), ahead.bring
+
+    def late(*modules: str) -> None:
+        going_on.wait(20)
+        bring(*modules)
+
+    monkeypatch.setattr(ahead, "_imported", set())
+    monkeypatch.setattr(ahead, "bring", late)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2")
+        await pilot.press("f6")  # the last one asked for is the one that is shown
+        await pilot.pause()
+        assert app.current_mode == "chat"
+        assert "… History" in str(app.screen.query_one("#mode-history", ModeTab).render())
+        await pilot.press("x")  # meanwhile everything else goes on
+        assert app.screen.query_one(Prompt).text == "x"
+        going_on.set()
+        while app.opening:
+            await pilot.pause(0.01)
+        assert app.current_mode == "history"
+        chat = app.get_screen_stack("chat")[0]
+        assert "5 History" in str(chat.query_one("#mode-history", ModeTab).render())
+
+
+async def test_a_theme_that_is_chosen_is_what_is_drawn(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        for theme in ("nord", "localspec-light", "nord"):
+            app.theme = theme
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            background = app.screen.styles.background.hex
+            assert background == app.theme_variables["background"]
+            await pilot.press("f4" if theme == "nord" else "f3")  # on every screen
+            await pilot.pause()
+            assert app.screen.styles.background.hex == background
+
+
+async def test_the_footer_has_the_keys_and_does_what_is_clicked(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        await pilot.pause()
+        footer = app.screen.query_one(Footer)
+        shown = str(footer.render())
+        assert shown.startswith(" f7 Baseline ")
+        assert shown.endswith("▏^p Palette ")
+        await pilot.click(Footer, offset=(shown.index("f1 Explain") + 3, 0))
+        await pilot.pause()
+        assert isinstance(app.screen, ExplainScreen)
+        await pilot.press("escape")
+        await pilot.resize_terminal(60, 24)
+        await pilot.pause()
+        shown = str(footer.render())
+        assert len(shown) == 60
+        assert shown.endswith("▏^p Palette ")
+        await pilot.click(Footer, offset=(55, 0))
+        await pilot.pause()
+        assert isinstance(app.screen, CommandPalette)

@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
+from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ class ModeScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", tooltip="Stop what the engine is doing", show=False),
     ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        # It is new, and so styled as the theme is now: without this Textual styles it three times.
+        self._css_update_count = self.app._css_update_count
 
     def compose(self) -> ComposeResult:
         yield ModeBar(self.MODE)

@@ -246,7 +246,7 @@ class ChatScreen(ModeScreen):
         self.query_one(Prompt).focus()
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
         self.watch(self.app, "setup", self._setup_changed)
-        self._read_questions()
+        self.call_after_refresh(self._read_questions)
 
     @property
     def _scroll(self) -> Transcript:
@@ -268,15 +268,11 @@ class ChatScreen(ModeScreen):
         if self._facts is not None and setup.model is not None and not self.engine.busy:
             self._switch()
         elif self._facts is None and setup.model is not None:
-            self._look(setup)
+            self.call_after_refresh(self._look, setup)
 
     @work(thread=True, exclusive=True, group="look")
     def _look(self, setup: Setup) -> None:
         """Is the model here? Said before a question is asked in vain."""
-        # What the first answer needs, before it comes: importing it then would halt the drawing.
-        import markdown_it  # noqa: F401
-        import textual.highlight  # noqa: F401
-
         from localspec.catalog import resolve_target
 
         problem: LocalspecError | None = None

@@ -11,7 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, Horizontal, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, Input, Label, Select, Static, TextArea
+from textual.widgets import Button, Input, Label, Select, Static, TextArea
+
+from localspec.tui.widgets.footer import Footer
 
 # name in SamplerSettings, what is shown, what it does, the least and the most that make sense
 SAMPLER = (

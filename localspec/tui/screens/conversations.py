@@ -12,12 +12,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.tui.live import age
 from localspec.tui.screens.dialogs import Ask, Confirm
+from localspec.tui.widgets.footer import Footer
 
 if TYPE_CHECKING:
     from localspec.store import Entry, Store

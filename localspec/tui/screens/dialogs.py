@@ -13,8 +13,10 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
 from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, Input, OptionList, Static
+from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
+
+from localspec.tui.widgets.footer import Footer
 
 
 class Confirm(ModalScreen[bool]):

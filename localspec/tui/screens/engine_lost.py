@@ -11,9 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, Static
+from textual.widgets import Button, Static
 
 from localspec.errors import EngineDied
+from localspec.tui.widgets.footer import Footer
 
 Choice = Literal["restart", "close"]
 

@@ -11,9 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.terms import TERMS
+from localspec.tui.widgets.footer import Footer
 
 
 class ExplainScreen(ModalScreen[None]):

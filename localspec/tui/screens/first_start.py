@@ -13,10 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
+from localspec.tui.widgets.footer import Footer
 from localspec.units import file_size
 
 DEMO = "demo"

@@ -15,11 +15,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.tui.model_rows import verdict_words
+from localspec.tui.widgets.footer import Footer
 from localspec.units import file_size, shortened
 
 if TYPE_CHECKING:

@@ -30,8 +30,13 @@ class ModeTab(Label):
             super().__init__()
 
     def __init__(self, number: int, mode: str, title: str) -> None:
-        super().__init__(f"[b]{number}[/b] {title}", id=f"mode-{mode}")
+        super().__init__(id=f"mode-{mode}")
         self.mode = mode
+        self._number, self._title = number, title
+        self.show(opening=False)
+
+    def show(self, *, opening: bool) -> None:
+        self.update(f"[b]{'…' if opening else self._number}[/b] {self._title}")
 
     def on_click(self, _event: Click) -> None:
         self.post_message(self.Chosen(self.mode))
@@ -69,6 +74,11 @@ class ModeBar(Horizontal):
 
     def on_mount(self) -> None:
         self.watch(self.app, "engine_status", self._status_changed)
+        self.watch(self.app, "opening", self._opening, init=False)
+
+    def _opening(self, mode: str | None) -> None:
+        for tab in self.query(ModeTab):
+            tab.show(opening=tab.mode == mode)
 
     def _status_changed(self, status: Status) -> None:
         self.query_one(EngineBadge).show(status)
