@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from pairs import begin, machine, median_interval
+from terminal import ANSWER, ASKED, SIZE
 
 AT_MOST = 0.5
 LOCALSPEC = "from localspec.cli import main; main([])"
@@ -48,7 +49,7 @@ class Paint:
     processor: float
 
 
-def paint(code: str, settings: dict[str, object], *, columns: int = 140, lines: int = 45) -> Paint:
+def paint(code: str, settings: dict[str, object]) -> Paint:
     """One start of ``python -c code``, ended by force after its first frame."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "localspec")
@@ -64,7 +65,7 @@ def paint(code: str, settings: dict[str, object], *, columns: int = 140, lines: 
         began = time.perf_counter()
         pid, terminal = pty.fork()
         if not pid:
-            termios.tcsetwinsize(1, (lines, columns))
+            termios.tcsetwinsize(1, SIZE[::-1])
             os.execve(sys.executable, [sys.executable, "-c", code], environment)
         try:
             return _wait(pid, terminal, began)
@@ -80,9 +81,9 @@ def _wait(pid: int, terminal: int, began: float) -> Paint:
         if not select.select([terminal], [], [], 20)[0]:
             raise SystemExit(f"Nothing was drawn in 20 s: {shown[-500:]!r}")
         shown += os.read(terminal, 65536)
-        if b"\x1b[?2026$p" in shown:
-            os.write(terminal, b"\x1b[?2026;2$y")  # as a terminal answers that can
-            shown = shown.replace(b"\x1b[?2026$p", b"")
+        if ASKED in shown:
+            os.write(terminal, ANSWER)
+            shown = shown.replace(ASKED, b"")
     wall = time.perf_counter() - began
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return Paint(wall, (int(fields[11]) + int(fields[12])) / TICKS)

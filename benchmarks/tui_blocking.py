@@ -19,9 +19,6 @@ import asyncio
 import gc
 import json
 import os
-import pty
-import select
-import subprocess
 import sys
 import tempfile
 import termios
@@ -31,6 +28,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from terminal import Terminal
 
 ROOT = Path(__file__).parents[1]
 TICK = 0.005
@@ -294,40 +293,16 @@ def prepare(folder: Path, lines: int) -> None:
 def run(scenario: str, folder: Path, lines: int) -> dict[str, list[float]]:
     out = folder / "found.json"
     out.unlink(missing_ok=True)
-    leader, follower = pty.openpty()
-    termios.tcsetwinsize(follower, SIZES[-1][::-1])
-    process = subprocess.Popen(
-        [sys.executable, sys.argv[0], "--inside", scenario, str(out), "--lines", str(lines)],
-        stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
-        preexec_fn=_take_terminal,
-    )  # fmt: skip
-    os.close(follower)
-    shown = bytearray()
-    until = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < until:
-        if select.select([leader], [], [], 0.2)[0]:
-            try:
-                part = os.read(leader, 1 << 16)
-            except OSError:
-                break
-            if b"\x1b[?2026$p" in part:
-                os.write(leader, b"\x1b[?2026;2$y")  # as a terminal answers that can
-            shown = (shown + part)[-20_000:]
-    if process.poll() is None:
-        process.wait(5)
-    os.close(leader)
-    if process.returncode or not out.exists():
-        raise SystemExit(
-            f"{scenario}: exit code {process.returncode}\n{shown.decode(errors='replace')}"
-        )
+    command = [sys.executable, sys.argv[0], "--inside", scenario, str(out), "--lines", str(lines)]
+    terminal = Terminal(command, os.environ)
+    try:
+        terminal.process.wait(PATIENCE)
+    finally:
+        terminal.close()
+    if terminal.process.returncode or not out.exists():
+        said = terminal.shown.decode(errors="replace")
+        raise SystemExit(f"{scenario}: exit code {terminal.process.returncode}\n{said}")
     return dict(json.loads(out.read_text()))
-
-
-def _take_terminal() -> None:
-    """SIGWINCH goes to the foreground process group of a controlling terminal."""
-    import fcntl
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def main() -> int:
@@ -347,7 +322,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
             os.environ[f"XDG_{kind}_HOME"] = name
-        os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         prepare(Path(name), options.lines)
         scenarios = options.scenario or [

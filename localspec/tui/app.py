@@ -144,16 +144,25 @@ class LocalspecApp(App[None]):
         return self.theme_variables
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Another theme's style sheets are parsed in a thread first."""
-        if not self._painted or self.sheet.prepared(self.get_css_variables()):
-            super().refresh_css(animate)
+        if self._painted:
+            self._restyle()
         else:
-            self._restyle(animate)
+            super().refresh_css(animate)
 
     @work(exclusive=True, group="restyle")
-    async def _restyle(self, animate: bool) -> None:
-        await asyncio.to_thread(self.sheet.prepare, self.get_css_variables())
-        super().refresh_css(animate)
+    async def _restyle(self) -> None:
+        """Every screen, widget by widget; nothing is drawn until all have the new colours."""
+        variables = self.get_css_variables()
+        await asyncio.to_thread(self.sheet.prepare, variables)
+        self.sheet.set_variables(variables)
+        with self.batch_update():
+            self.sheet.apply(self)
+            for screen in [s for stack in self._screen_stacks.values() for s in stack]:
+                for node in list(screen.walk_children(with_self=True)):
+                    self.sheet.update_nodes([node])
+                    await asyncio.sleep(0)
+                screen._css_update_count = self._css_update_count
+        self.screen.refresh(layout=True)
 
     def _keep_theme(self, _theme: object) -> None:
         if self.theme != self.settings.values.theme:

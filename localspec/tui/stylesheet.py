@@ -38,9 +38,6 @@ class _Parsed:
     def _tokens(self) -> dict[str, list[Token]]:
         return tokenize_values(self._variables)
 
-    def knows(self, piece: Piece) -> bool:
-        return piece in self._rules
-
     def rules(self, piece: Piece) -> Rules:
         """Each with its rank in units of the tie breaker: rules in others have more of it."""
         if piece not in self._rules:
@@ -108,14 +105,6 @@ class Sheet(Stylesheet):
             parsed.rules((source.content, read_from, source.is_defaults, source.scope))
         for piece in _default_pieces():
             parsed.rules(piece)
-
-    def prepared(self, variables: Mapping[str, str]) -> bool:
-        """Is all that is in use parsed with these variables?"""
-        parsed = _with(variables)
-        return all(
-            parsed.knows((source.content, read_from, source.is_defaults, source.scope))
-            for read_from, source in self.source.items()
-        )
 
 
 def _ranked(rule: RuleSet, tie_breaker: int) -> RuleSet:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from rich.table import Table
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -31,18 +31,19 @@ class ExplainScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="explain", classes="dialog") as box:
             box.border_title = f"{self._title}: what the numbers mean"
-            for key in self._terms:
-                term = TERMS[key]
-                yield Static(
-                    Content.assemble((term.name, "bold $accent"), "\n", term.means),
-                    classes="term",
-                )
-            yield Static("Keys", classes="heading")
-            table = Table.grid(padding=(0, 2))
-            for key, what in self._keys:
-                table.add_row(key, what)
-            yield Static(table)
+            # one widget: a hundred lines are laid out at once
+            yield Static(Content("\n").join([*self._numbers(), Content(), *self._key_lines()]))
         yield Footer(show_command_palette=False)
+
+    def _numbers(self) -> Iterator[Content]:
+        for term in (TERMS[key] for key in self._terms):
+            yield Content.assemble((term.name, "bold $accent"), "\n", term.means, "\n")
+
+    def _key_lines(self) -> Iterator[Content]:
+        yield Content.styled("Keys", "bold")
+        width = max((cell_len(shown) for shown, _ in self._keys), default=0)
+        for shown, what in self._keys:
+            yield Content(f"{shown}{' ' * (width - cell_len(shown))}  {what}")
 
     def on_mount(self) -> None:
         self.query_one("#explain").focus()

@@ -9,6 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+LONG = 500
+"""A text of more lines is not wrapped: wrapping it anew takes longer than a person waits for."""
+
 
 class Prompt(TextArea):
     DEFAULT_CSS = """
@@ -52,6 +55,7 @@ class Prompt(TextArea):
 
     def write(self, text: str) -> None:
         """Put ``text`` in place of what is there, the cursor at its end."""
+        self.soft_wrap = text.count("\n") < LONG
         self.load_text(text)
         self.move_cursor(self.document.end)
 
@@ -77,6 +81,11 @@ class Prompt(TextArea):
         """``text`` was sent: the newest of the history."""
         self.asked = [*(t for t in self.asked if t != text), text]
         self._back, self._unsent = 0, ""
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """What is pasted is put in afterwards, by the class above."""
+        if self.document.line_count + event.text.count("\n") > LONG:
+            self.soft_wrap = False
 
     def action_newline(self) -> None:
         self.insert("\n")
