@@ -440,6 +440,8 @@ def heading(result: Json, width: int | None = None) -> str:
     given = prompts == 1 and workloads == ONE_PROMPT
     what = "the prompt given" if given else f"{_many(prompts, 'prompt')} of {workloads}"
     measured = f"{what}{runs}, up to {s['max_tokens']} tokens, {how}"
+    if bases := result.get("bases"):
+        return f"{target['name']} on {len(bases)} bases: {measured}, context {s.get('n_ctx', NA)}"
     whole = (
         f"{target['name']} ({target['arch']}, {target['quant']}): {measured}, "
         f"context {s.get('n_ctx', NA)}, {threads} thread{plural}"
