@@ -50,7 +50,9 @@ def _head(result: Json) -> list[str]:
     size = size_for(title, WIDTH - 2 * EDGE - 170, 44, 26, bold=True)
     gib = target["size_bytes"] / (1 << 30)
     weight = f"{gib:.1f} GiB" if gib >= 1 else f"{target['size_bytes'] / (1 << 20):.0f} MiB"
-    under = f"{target['quant']}  ·  {target['arch']}  ·  {weight}"
+    bases = result.get("bases") or ()
+    what = f"{len(bases)} bases, the first of {target['quant']}" if bases else target["quant"]
+    under = f"{what}  ·  {target['arch']}  ·  {weight}"
     shown = fitted(title, size, WIDTH - 2 * EDGE - 170, bold=True)
     return [
         text(EDGE, 92, shown, size=size, bold=True),
@@ -88,7 +90,7 @@ def _measured(result: Json, chosen: Json) -> list[str]:
         text(EDGE, 348, sure, size=21, colour=SOFT),
     ]
     parts += _bars(result, chosen, plain, colour)
-    parts += _figures(chosen)
+    parts += _figures(result, chosen)
     parts += _reach(chosen)
     return parts
 
@@ -100,8 +102,8 @@ def _bars(result: Json, chosen: Json, plain: Json, colour: str) -> list[str]:
     for candidate, paint in ((plain, GREY), (chosen, colour)):
         tps = candidate["decode_tps"]
         who = named(result, candidate)
-        if candidate is plain:
-            who = f"no drafter on {plain['base']}" if result.get("bases") else "no drafter"
+        if candidate["method"] == "none":
+            who = "no drafter" + (f" on {candidate['base']}" if candidate.get("base") else "")
         parts.append(text(EDGE, y, fitted(who, 20, wide), size=20))
         length = (tps or 0) / most * wide
         parts.append(rect(EDGE, y + 9, length, 22, paint, 4))
@@ -111,11 +113,11 @@ def _bars(result: Json, chosen: Json, plain: Json, colour: str) -> list[str]:
     return parts
 
 
-def _figures(chosen: Json) -> list[str]:
+def _figures(result: Json, chosen: Json) -> list[str]:
     shown = (
         ("accept length", number(chosen["accept_length"])),
         ("acceptance rate", percent(chosen["acceptance_rate"])),
-        ("output", _output(chosen)),
+        ("output", _against_reference(result, chosen) or _output(chosen)),
     )
     parts, wide = [], (WIDTH - EDGE - COLUMN) / len(shown)
     for i, (what, value) in enumerate(shown):
@@ -125,6 +127,16 @@ def _figures(chosen: Json) -> list[str]:
         parts.append(text(x, 196, value, size=size, bold=True, colour=colour))
         parts.append(text(x, 224, what, size=size_for(what, wide - 8, 18, 12), colour=SOFT))
     return parts
+
+
+def _against_reference(result: Json, chosen: Json) -> str | None:
+    """Of another base: are its answers the reference's? None where nothing else is to be said."""
+    for c in result["candidates"]:
+        mine = (c.get("base"), c["temperature"]) == (chosen.get("base"), chosen["temperature"])
+        texts = c.get("reference_outputs")
+        if mine and texts and texts["same"] < texts["compared"] and _output(chosen) != DIFFERS:
+            return "other text"
+    return None
 
 
 def _output(chosen: Json) -> str:

@@ -29,7 +29,16 @@ from localspec.bench.svg import (
     ticks,
     width_of,
 )
-from localspec.bench.table import UNICODE, contenders, heading, name, number, speedup, verdict
+from localspec.bench.table import (
+    UNICODE,
+    contenders,
+    heading,
+    label,
+    name,
+    number,
+    speedup,
+    verdict,
+)
 
 Json = dict[str, Any]
 WIDTH = 820
@@ -162,7 +171,7 @@ def _interval(
     def at(value: float) -> float:
         return place(log(min(max(value, SPEEDUPS[0]), SPEEDUPS[-1])))
 
-    who = fitted(named(result, candidate), 13, LABELS - 14)
+    who = _label(result, candidate)
     parts = [text(LABELS - 14, middle + 4.5, who, anchor="end")]
     if interval is not None:
         parts.append(line(at(interval[0]), middle, at(interval[1]), middle, colour, 4))
@@ -173,6 +182,12 @@ def _interval(
         word = verdict(candidate, UNICODE)
         parts.append(text(WIDTH, middle + 4.5, word, colour=colour, anchor="end"))
     return parts
+
+
+def _label(result: Json, candidate: Json) -> str:
+    """What tells rows apart, at the end of their names, is not cut."""
+    words = named(result, candidate)
+    return fitted(words, 13, LABELS - 14, keep=words.removeprefix(label(candidate)))
 
 
 def named(result: Json, candidate: Json) -> str:
@@ -257,7 +272,9 @@ def _ends(
         limit = places[i + 1] - apart if i + 1 < len(places) else bottom
         places[i] = min(places[i], limit) if over else places[i]
     for place, (_, who, colour) in zip(places, ordered, strict=True):
-        parts.append(text(x, place + 4, fitted(who, 12, WIDTH - x), size=12, colour=colour))
+        _, space, rest = who.partition(" ")
+        shown = fitted(who, 12, WIDTH - x, keep=space + rest)
+        parts.append(text(x, place + 4, shown, size=12, colour=colour))
     return parts
 
 
@@ -285,7 +302,7 @@ def time_of_a_token(result: Json) -> Plot | None:
         parts.append(label)
     for candidate in measured:
         whole, start = 1e3 / candidate["decode_tps"], 0.0
-        who = fitted(named(result, candidate), 13, LABELS - 14)
+        who = _label(result, candidate)
         parts.append(text(LABELS - 14, y + ROW / 2 + 4.5, who, anchor="end"))
         for what, colour in PARTS:
             part = max(0.0, candidate["share"][what]) * whole

@@ -19,6 +19,7 @@ from localspec.bench.table import (
     cost_notes,
     heading,
     notes,
+    winning,
     workload_rows,
 )
 
@@ -50,6 +51,9 @@ def to_html(result: Json) -> str:
         font=svg.FONT,
         ink=svg.INK,
         soft=svg.SOFT,
+        faint=svg.FAINT,
+        paper=svg.PAPER,
+        winning=winning,
         red=svg.RED,
         green=svg.GREEN,
     )

@@ -23,10 +23,13 @@ def width_of(words: str, size: float, *, bold: bool = False) -> float:
     return em * size * (1.06 if bold else 1.0)
 
 
-def fitted(words: str, size: float, width: float, *, bold: bool = False) -> str:
-    """The words, cut with "..." where they are wider."""
+def fitted(words: str, size: float, width: float, *, bold: bool = False, keep: str = "") -> str:
+    """The words, cut with "..." where they are wider; their end ``keep`` stays."""
     if width_of(words, size, bold=bold) <= width:
         return words
+    if keep and words.endswith(keep):
+        room = width - width_of(keep, size, bold=bold)
+        return fitted(words.removesuffix(keep), size, room, bold=bold) + keep
     while words and width_of(words + "...", size, bold=bold) > width:
         words = words[:-1]
     return words.rstrip() + "..."

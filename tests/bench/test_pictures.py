@@ -122,6 +122,14 @@ def test_long_names_are_cut_not_run_over_the_edge(won):
 # ---- plots ------------------------------------------------------------------------------------
 
 
+def test_a_cut_name_keeps_what_tells_it_from_the_others(made):
+    long = "smollm2-135m-draft-q4_0-with-a-long-name"
+    for plot in plots(result_of(made, {(long, 3): 1.5, (long, 8): 1.2})):
+        said = words_of(plot.svg)
+        assert long not in said
+        assert re.search(r"\.\.\. n=[38]", said) or "by draft length" in said
+
+
 def test_there_is_a_plot_of_each_thing_that_was_measured(won, made):
     assert [p.title.split()[0] for p in plots(won)] == ["Speedup", "Decode", "Drafts", "Where"]
     alone = plots(result_of(made, {}))
@@ -180,6 +188,19 @@ def test_the_page_needs_nothing_else_and_has_everything(won):
     assert page.count("<tr><td>chat8-0</td>") == 4  # each candidate's run of it
     assert won["prompts"][0]["sha256"] in page
     assert "SHA-256" in page
+
+
+def test_no_colour_of_the_page_or_its_plots_is_left_out_of_the_dark_scheme(won):
+    """But the data's own, which are of middle lightness."""
+    page = WRITERS["--html"](won)
+    light, dark = page.split("prefers-color-scheme: dark", 1)
+    used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', page.split("<body>")[1]))
+    left = used - set(svg.COLOURS) - {svg.GREY, "#0072b2", "#d55e00", "#cc79a7"}
+    assert svg.INK in left
+    assert svg.PAPER in left
+    for colour in left:
+        assert f'[fill="{colour}"]' in dark
+    assert not re.search(r"color: *#|background: *#", light), "all by the names that dark changes"
 
 
 def test_what_the_user_named_is_text_on_the_page_and_in_pictures(won):

@@ -9,6 +9,7 @@ from rich.console import Console
 from localspec.bench import table
 from localspec.bench.analysis import analyse, winners
 from localspec.bench.audit import audit, same_outputs
+from localspec.bench.card import to_card
 from localspec.bench.comparison import compare_results
 from localspec.bench.drawings import plots
 from localspec.bench.gates import below
@@ -224,6 +225,14 @@ def test_files_pictures_and_gates_know_the_base(made, people, prompts, rows):
     assert [b["name"] for b in result["bases"]] == ["Q8_0", "Q4_0"]
     assert {r["base"] for r in result["rows"]} == {"Q8_0", "Q4_0"}
     assert "baseline on Q4_0" in plots(result)[0].svg
+    card = to_card(result)
+    assert "no drafter on Q4_0" in card
+    assert "as fast as the reference" in card
+    assert "other text" not in card
+    other = {(2, 0): range(200, 264)}
+    assert "other text" in to_card(
+        made.result(rows([100, 130, 150, 120], tokens=other), people, prompts)
+    )
     assert below(result, 1.4) is None
     assert "baseline on Q4_0 is 1.50x" in (below(result, 1.6) or "")
     same = compare_results(result, result)
