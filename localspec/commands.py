@@ -1164,11 +1164,17 @@ def doctor(
         bool,
         typer.Option("--self-test/--no-self-test", help="Run the demo model, ten seconds or so."),
     ] = True,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.zip", help="Write a bundle for a bug report, without secrets."),
+    ] = None,
 ) -> None:
     """What works here and what does not, with remedies. Exit code 1 if something is broken."""
     from localspec.doctor.command import doctor
 
-    raise typer.Exit(doctor(as_json=as_json, offline=offline, with_self_test=self_test))
+    raise typer.Exit(
+        doctor(as_json=as_json, offline=offline, with_self_test=self_test, report=report)
+    )
 
 
 AnyModel = Annotated[

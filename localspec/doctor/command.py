@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,9 +15,11 @@ from rich.text import Text
 
 from localspec import machine
 from localspec.bench.console import make_console
-from localspec.doctor import checks
+from localspec.bench.report import check_writable
+from localspec.doctor import bundle, checks
 from localspec.doctor.findings import Finding, State
 from localspec.doctor.self_test import self_test
+from localspec.units import file_size
 
 SCHEMA = 1
 SIGNS: dict[State, tuple[str, str, str]] = {
@@ -29,20 +32,34 @@ SIGNS: dict[State, tuple[str, str, str]] = {
 NAME_WIDTH = 11
 
 
-def doctor(*, as_json: bool, offline: bool, with_self_test: bool) -> int:
-    """Exit code 1 if something is broken."""
+def doctor(
+    *, as_json: bool, offline: bool, with_self_test: bool, report: Path | None = None
+) -> int:
+    """Exit code 1 if something is broken. ``report``: where to put a bundle for a bug report."""
     found = []
+    if report is not None:
+        check_writable({"--report": str(report)})
+    logs = bundle.last_logs() if report is not None else []
     console = make_console()
     for finding in examine(offline=offline, with_self_test=with_self_test):
         found.append(finding)
         if not as_json:
             show(finding, console)
+    answer = {"schema": SCHEMA, "broken": _broken(found), "checks": [asdict(f) for f in found]}
     if as_json:
-        answer = {"schema": SCHEMA, "broken": _broken(found), "checks": [asdict(f) for f in found]}
         sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")
     else:
         console.print()
         console.print(conclusion(found), style="bold", markup=False, highlight=False)
+    if report is not None:
+        file = report.expanduser()
+        size = bundle.write(file, answer, logs)
+        make_console(stderr=True).print(
+            f"{file} ({file_size(size)}) is for a bug report; look through it before you send it. "
+            "It holds no token, no conversation and no result.",
+            markup=False,
+            highlight=False,
+        )
     return 1 if _broken(found) else 0
 
 
