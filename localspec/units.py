@@ -15,6 +15,11 @@ def duration(seconds: float) -> str:
     return f"{total // 3600} h {total % 3600 // 60} min"
 
 
+def many(n: int, what: str) -> str:
+    """ "1 prompt", "2 prompts"."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def file_size(n_bytes: float) -> str:
     """ "4.1 GB", in the decimal units of the Hub's pages and of file managers."""
     value, units = float(n_bytes), ["B", "kB", "MB", "GB"]

@@ -11,6 +11,7 @@ of 1.7 on.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -70,7 +71,8 @@ def advice(report: Report) -> tuple[Advice, ...]:
             for m in members
             if m.figures.counts.steps and not _wrong(report.audits, m) and not _misfit(m)
         ]
-        found += [*_workloads(sound), *_too_dear(table[baseline.key], sound)]
+        model = shlex.quote(report.options.model if report.options else report.target)
+        found += [*_workloads(sound, model), *_too_dear(table[baseline.key], sound)]
     once = {(a.rule, a.text): a for a in found}
     return tuple(once.values())[:MOST]
 
@@ -131,7 +133,7 @@ def _other_quants(report: Report) -> Iterator[Advice]:
     )
 
 
-def _workloads(members: Sequence[Measured]) -> Iterator[Advice]:
+def _workloads(members: Sequence[Measured], model: str) -> Iterator[Advice]:
     """Rule 3: one drafter gains much more on one workload than on another."""
     widest, said = APART, None
     for m in members:
@@ -148,12 +150,12 @@ def _workloads(members: Sequence[Measured]) -> Iterator[Advice]:
     if said is None:
         return
     m, (best, gain, _), (worst, other, _) = said
-    how = "without it" if other < 1 else "with shorter drafts"
     yield Advice(
         3,
         f"{_name(m)}: {best} goes {gain:.2f}x, {worst} {other:.2f}x: agreement depends on the "
         "text.",
-        f"Use it for texts like {best}, and bench {worst} {how} (--workload {worst}).",
+        f"Keep a profile for texts like {best} and another for those like {worst}: localspec tune "
+        f"--model {model} --workload ..., then chat --profile NAME.",
     )
 
 

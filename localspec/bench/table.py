@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from localspec.records import ONE_PROMPT, Counts
+from localspec.units import many
 
 Json = dict[str, Any]
 NA = "n/a"
@@ -438,7 +439,7 @@ def heading(result: Json, width: int | None = None) -> str:
     threads = s.get("threads", NA)
     plural = "" if threads == 1 else "s"
     given = prompts == 1 and workloads == ONE_PROMPT
-    what = "the prompt given" if given else f"{_many(prompts, 'prompt')} of {workloads}"
+    what = "the prompt given" if given else f"{many(prompts, 'prompt')} of {workloads}"
     measured = f"{what}{runs}, up to {s['max_tokens']} tokens, {how}"
     if bases := result.get("bases"):
         return f"{target['name']} on {len(bases)} bases: {measured}, context {s.get('n_ctx', NA)}"
@@ -449,10 +450,6 @@ def heading(result: Json, width: int | None = None) -> str:
     if width is None or len(whole) <= width:
         return whole
     return f"{target['name']} ({target['quant']}): {measured}, {threads} thread{plural}"
-
-
-def _many(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def alarms(result: Json) -> list[str]:

@@ -9,7 +9,7 @@ from localspec.bench.plan import Candidate
 from localspec.bench.progress import Lines, Live, Quiet
 from localspec.bench.runner import Comparing, Event, Notice, Ran, Running, WarmingUp
 from localspec.tune.course import CHOOSING, Begun, Round, Struck, Tuning
-from localspec.units import duration
+from localspec.units import duration, many
 
 SHOWN = 3
 
@@ -24,7 +24,7 @@ def beginning(begun: Begun, tuning: Tuning) -> str:
     return (
         f"budget {duration(budget)}, loading not counted: {duration(CHOOSING * budget)} to choose "
         f"among {some} candidates and what lies near the best of them, on "
-        f"{_many(len(parts.choosing), 'prompt')}; the rest to compare the best with the baseline "
+        f"{many(len(parts.choosing), 'prompt')}; the rest to compare the best with the baseline "
         f"on {others}"
     )
 
@@ -34,8 +34,8 @@ def round_over(number: int, made: Round) -> str:
         f"{s.candidate.key} {s.speedup:.2f}x" for s in made.standings[:SHOWN] if s.speedup
     )
     dropped = sum(not s.kept for s in made.standings)
-    candidates = _many(len(made.standings), "candidate")
-    said = [f"round {number}, {candidates} on {_many(made.prompts, 'prompt')}"]
+    candidates = many(len(made.standings), "candidate")
+    said = [f"round {number}, {candidates} on {many(made.prompts, 'prompt')}"]
     said.append(f": {best}" if best else ": nothing could be measured")
     said.append(f"; {dropped} dropped" if dropped else "")
     if made.joined:
@@ -52,10 +52,6 @@ def struck_out(struck: Struck) -> str:
     else:
         why = "is left out: none of its runs could be compared with the baseline's"
     return f"{struck.candidate.key} {why}. It is not picked, however fast"
-
-
-def _many(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 class TuneLines(Lines):

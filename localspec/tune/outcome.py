@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from typing import Literal
 
 from localspec.bench.analysis import Measured, measure
@@ -15,6 +15,7 @@ from localspec.bench.rows import Row, pair_up, speed_pairs
 from localspec.bench.runner import Measurement
 from localspec.bench.statistics import FEWEST_PAIRS, LEVEL
 from localspec.tune.course import CHOOSING, Struck, Tuning, confirming
+from localspec.units import many
 
 Decision = Literal["faster", "baseline", "undecided"]
 
@@ -23,6 +24,8 @@ WORTH = 1.02
 GUESSED_PAIRS = 8
 """Pairs that are asked for where too few were made to know how they spread."""
 MOST_MINUTES = 999.0
+MOST_VALUES = 100_000
+"""From here on nobody will measure it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +58,16 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
     by_prompt: dict[tuple[str, str], list[float]] = {}
     for pair in pairs:
         by_prompt.setdefault((pair.workload, pair.prompt), []).append(pair.log_ratio)
-    sample = [fmean(r) for r in by_prompt.values()]
-    if len(sample) == 1:
-        sample = [pair.log_ratio for pair in pairs]
     seconds = _seconds_of_a_pair(measured, baseline)
+    shown = winner, measured, baseline, final
 
-    def undecided(why: str, wanted: int | None) -> Outcome:
+    def undecided(why: str, wanted: Wanted | None) -> Outcome:
         minutes = None
         if wanted is not None and seconds is not None:
-            runs = len(pairs) / len(by_prompt) if by_prompt else 1.0
-            comparing = wanted * runs * seconds / (1 - CHOOSING)
+            comparing = wanted.pairs * seconds / (1 - CHOOSING)
             minutes = max(comparing, 1.25 * tuning.budget) / 60
-        return Outcome(
-            "undecided", why, winner, measured, baseline, final, minutes,
-            2 * wanted if wanted is not None and wanted > len(by_prompt) > 1 else None,
-        )  # fmt: skip
+        prompts = 2 * wanted.prompts if wanted is not None and wanted.prompts else None
+        return Outcome("undecided", why, *shown, minutes, prompts)
 
     if final is not None and (final.mismatches or final.unclassed):
         why = f"{winner.key} failed the audit on the prompts held out: it must not be used."
@@ -78,12 +76,11 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
         return undecided(why, None)
     if found.interval is None or found.speedup is None:
         return undecided(
-            f"Only {_many(len(sample), 'comparison')} of {winner.key} with the baseline could be "
+            f"Only {many(len(pairs), 'comparison')} of {winner.key} with the baseline could be "
             f"made; {FEWEST_PAIRS} are the fewest that say something.",
-            GUESSED_PAIRS,
+            Wanted(GUESSED_PAIRS),
         )
     low, high = found.interval
-    shown = winner, measured, baseline, final
     if low > 1:
         return Outcome("faster", f"{winner.key} is faster than the baseline.", *shown)
     if high < WORTH:
@@ -95,7 +92,7 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
         )
     return undecided(
         f"{winner.key} is the best that was found, and it cannot be told from the baseline yet.",
-        pairs_needed(sample),
+        needed(list(by_prompt.values()), len(tuning.prompts.held_out) if tuning.prompts else 1),
     )
 
 
@@ -107,15 +104,48 @@ def steady_rows(rows: Sequence[Row]) -> Sequence[Row]:
     return found if len(prompts) >= max(FEWEST_PAIRS, len(rows) // 4) else rows
 
 
-def pairs_needed(log_ratios: Sequence[float]) -> int:
-    """How many prompts like these would tell: so many that the interval, at the spread seen, is
-    narrower than the way to the nearest decision, which is "faster than 1" or "under WORTH"."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What would tell the two apart: ``pairs`` of runs, on so many ``prompts``; None: on those that
+    are held out already."""
+
+    pairs: int
+    prompts: int | None = None
+
+
+def needed(log_ratios: Sequence[Sequence[float]], held_out: int) -> Wanted:
+    """What is needed, at the spread seen over the runs of each prompt, for an interval that is
+    narrower than the way to the nearest decision, which is "faster than 1" or "under WORTH". More
+    runs help against the spread of one prompt's runs, only more prompts against that between
+    prompts."""
+    means = [fmean(runs) for runs in log_ratios]
+    mean = fmean(means)
+    room = max(mean, math.log(WORTH) - mean)
+    if len(means) == 1:
+        return Wanted(_enough(stdev(log_ratios[0]), room))
+    repeated = [runs for runs in log_ratios if len(runs) > 1]
+    each = fmean(map(len, log_ratios))
+    if repeated:
+        within = sum(variance(runs) * (len(runs) - 1) for runs in repeated)
+        within /= sum(len(runs) - 1 for runs in repeated)
+        between = max(0.0, variance(means) - within * fmean(1 / len(r) for r in log_ratios))
+        left = held_out * (room / _reach(held_out)) ** 2 - between
+        if left > 0:
+            return Wanted(held_out * max(1, math.ceil(within / left)))
+    prompts = _enough(stdev(means), room)
+    return Wanted(math.ceil(prompts * each), prompts if prompts > held_out else None)
+
+
+def _reach(n: int) -> float:
     from scipy.stats import t
 
-    mean, spread = fmean(log_ratios), stdev(log_ratios)
-    room = max(mean, math.log(WORTH) - mean)
+    return float(t.ppf((1 + LEVEL) / 2, n - 1))
+
+
+def _enough(spread: float, room: float) -> int:
+    """How many values of this spread have a mean known to within ``room``."""
     n = FEWEST_PAIRS
-    while n < 100_000 and float(t.ppf((1 + LEVEL) / 2, n - 1)) * spread / math.sqrt(n) > room:
+    while n < MOST_VALUES and _reach(n) * spread / math.sqrt(n) > room:
         n = max(n + 1, int(n * 1.1))
     return n
 
@@ -146,7 +176,3 @@ def _seconds_of_a_pair(measured: Measured, baseline: Measured) -> float | None:
         m.figures.times.end_to_end / m.figures.runs for m in (measured, baseline) if m.figures.runs
     ]
     return sum(each) if len(each) == 2 else None
-
-
-def _many(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

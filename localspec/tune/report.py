@@ -26,7 +26,7 @@ from localspec.tune.course import Round, Split, Struck
 from localspec.tune.display import struck_out
 from localspec.tune.outcome import MOST_MINUTES
 from localspec.tune.profiles import Profile
-from localspec.units import duration
+from localspec.units import duration, many
 
 if TYPE_CHECKING:
     from localspec.tune.command import Tuned
@@ -38,6 +38,7 @@ SHARED = (
     "prompts", "skipped", "warnings", "status",
 )  # fmt: skip
 """Sections of a benchmark's result that a tuning's has as well."""
+CAPTION = "These speedups chose, and are no result: of many the luckiest leads."
 
 
 def record(tuned: Tuned, selection: Selection, profile: Profile | None, file: Path | None) -> Json:
@@ -125,9 +126,10 @@ def _struck(struck: Struck) -> Json:
 
 
 def render(result: Json, console: Console) -> RenderableType:
-    lines: list[RenderableType] = [Text(_heading(result), style="bold"), Text("")]
+    heading, took = _heading(result)
+    lines: list[RenderableType] = [Text(heading, style="bold"), Text(took), Text("")]
     if result["rounds"]:
-        lines += [_table(result), Text("")]
+        lines += [_table(result), Text(CAPTION, style="dim"), Text("")]
     lines += [Text(s["why"], style="bold red") for s in result["struck_out"]]
     style = {"faster": "bold green", "baseline": "bold", "undecided": "bold yellow"}
     lines.append(Text(result["why"], style=style[result["decision"]]))
@@ -136,16 +138,17 @@ def render(result: Json, console: Console) -> RenderableType:
     return Group(*lines)
 
 
-def _heading(result: Json) -> str:
+def _heading(result: Json) -> tuple[str, str]:
+    """What was tuned, and how long it took."""
     budget, settings = result["budget"], result["settings"]
     temperature = settings["temperatures"][0]
     sampling = "greedy" if temperature == 0 else f"temperature {temperature:g}"
     on = ", ".join(w["name"] for w in result["workloads"])
     return (
         f"{result['target']['name']} ({result['target']['quant']}) on {on}, {sampling}, up to "
-        f"{settings['max_tokens']} tokens, {settings['threads']} threads.\n"
-        f"{duration(budget['spent'])} of {duration(budget['seconds'])}, and "
-        f"{duration(budget['loading'])} of loading before."
+        f"{settings['max_tokens']} tokens, {many(settings['threads'], 'thread')}",
+        f"It took {duration(budget['spent'])} of {duration(budget['seconds'])}, and "
+        f"{duration(budget['loading'])} before that to load.",
     )
 
 
@@ -155,7 +158,7 @@ def _table(result: Json) -> Table:
     for n, made in enumerate(result["rounds"], 1):
         last |= {c["key"]: (n, c) for c in made["candidates"]}
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("what chose it (no result)")
+    table.add_column("how it was chosen")
     for title in ("last round", "pairs", "speedup then", "accept length"):
         table.add_column(title, justify="right")
     for key, (n, c) in sorted(
@@ -171,44 +174,49 @@ def _figures(result: Json, console: Console) -> list[str]:
     w = result["winner"]
     if w is None or w["speedup"] is None:
         return []
-    apart = result["held_out"]["apart"]
-    on = (
-        f"{w['prompts']} prompts that had no part in choosing it"
-        if apart
-        else ("other runs of the same prompts: too few to hold some out")
-    )
-    if w["prompts"] == 1:
-        on = "other runs of this prompt, and says nothing of others"
+    if result["held_out"]["apart"]:
+        on = f"{many(w['prompts'], 'prompt')} that had no part in choosing it"
+    elif w["prompts"] > 1:
+        on = "other runs of the same prompts: too few to hold some out"
+    else:
+        on = "other runs of this prompt; it says nothing of others"
     words = signs_of(console)
     said = [
-        f"{w['key']}: {speedup(w)} in {w['pairs']} pairs of runs, on {on}.",
+        f"{w['key']}: {speedup(w)}, the mean over the prompts, in {w['pairs']} pairs of runs on "
+        f"{on}.",
         f"{number(w['decode_tps'], 1)} tok/s against {number(result['baseline_tps'], 1)}, accept "
         f"length {number(w['accept_length'])}, output {output({**w, 'verdict': None}, words)}.",
     ]
+    runs = [r for r in result["rows"] if r["phase"] == "confirm"]
+    disturbed = sum("disturbed" in r["flags"] for r in runs)
+    if disturbed:
+        out = " and is left out" if 2 * w["pairs"] < len(runs) else ""
+        said.append(f"Other load came into {disturbed} of the {len(runs)} runs compared{out}.")
     if result["status"] == "interrupted":
         said.append("Stopped before the end: this is what was measured until then.")
     return said
 
 
 def _next(result: Json) -> list[str]:
-    model = shlex.quote(result["options"]["model"])
-    minutes, prompts = result["needs_minutes"], result["needs_prompts"]
+    options, minutes = result["options"], result["needs_minutes"]
+    model, prompts = shlex.quote(options["model"]), result["needs_prompts"]
     if result["decision"] == "undecided":
         said = []
         if minutes is not None and minutes <= MOST_MINUTES:
             more = f" and a workload of about {prompts} prompts" if prompts else ""
+            own = ",".join(options["workloads"])
+            workload = "..." if prompts else shlex.quote(own)
             command = f"localspec tune --model {model} --minutes {minutes}"
-            command += " --workload ..." if prompts else ""
-            said.append(f"To decide, it needs about {minutes} minutes{more}: {command}")
+            command += f" --workload {workload}" if prompts or own else ""
+            said.append(f"To decide, it needs about {many(minutes, 'minute')}{more}: {command}")
         elif minutes is not None:
             said.append("At this spread no time that anybody has would tell.")
         return [*said, "No profile was written; until then use the baseline."]
     if result["profile_file"] is None:
         return ["No profile was written (--no-save)."]
     name = result["profile"]["name"]
-    says = "the baseline" if result["decision"] == "baseline" else "it"
+    says = "   (without speculation)" if result["decision"] == "baseline" else ""
     return [
         f"Kept as profile {name}, which chat, run, bench and export use:",
-        f"  localspec chat --model {model} --profile {name}"
-        + (f"   (uses {says})" if result["decision"] == "baseline" else ""),
+        f"  localspec chat --model {model} --profile {name}{says}",
     ]

@@ -61,6 +61,7 @@ def report(made):
             table=analyse(plan, rows),
             audits=audits,
             target="demo",
+            options=None,
             other_quants=other_quants,
         )
 
@@ -125,9 +126,10 @@ def test_3_workloads_gain_differently(report):
     assert said.rule == 3
     assert "small n=2: code goes 2.1" in said.text
     assert "chat 1.07x" in said.text
-    assert "chat with shorter drafts (--workload chat)" in said.next
+    assert "a profile for texts like code and another for those like chat" in said.next
+    assert "localspec tune --model demo --workload" in said.next
     (loses,) = advice(report((2, 1.1, 2.6, 0.1, 1.1)))
-    assert "chat without it" in loses.next
+    assert loses.next == said.next
 
 
 def test_3_is_not_said_of_alike_workloads_of_one_nor_where_both_lose(report):

@@ -6,7 +6,7 @@ from simulated_tuning import Machine, prompts
 
 from localspec.bench.audit import Audit, Divergence
 from localspec.tune.course import CHOOSING, adjusted, confirming, split
-from localspec.tune.outcome import outcome, pairs_needed
+from localspec.tune.outcome import needed, outcome
 
 FINE = Audit(identical=True, compared=4)
 WRONG = Audit(identical=False, compared=4, divergences=(Divergence("w", "p", 0, 3, "MISMATCH"),))
@@ -53,16 +53,27 @@ def test_noise_is_no_decision_and_the_minutes_are_what_the_spread_asks_for():
     noisy = decided(Machine(lambda *_: 1.03, noise=0.2))
     assert noisy.decision == "undecided"
     assert noisy.minutes > 3
-    assert noisy.prompts > 8
 
 
-def test_more_prompts_are_needed_the_more_they_differ_and_the_nearer_the_two_are():
-    def needed(mean, spread):
-        return pairs_needed([mean - spread, mean, mean + spread])
+def test_more_is_needed_the_more_prompts_differ_and_the_nearer_the_two_are():
+    def prompts(mean, spread):
+        found = needed([[mean - spread], [mean], [mean + spread]], 3)
+        return found.prompts or 3
 
-    assert needed(0.5, 0.01) == 3
-    assert needed(0.1, 0.1) < needed(0.1, 0.2) < needed(0.05, 0.2) < needed(0.01, 0.2)
-    assert needed(0.005, 0.1) > needed(-0.1, 0.1)  # clearly slower is a decision too
+    assert prompts(0.5, 0.01) == 3
+    assert prompts(0.1, 0.1) < prompts(0.1, 0.2) < prompts(0.05, 0.2) < prompts(0.01, 0.2)
+    assert prompts(0.005, 0.1) > prompts(-0.1, 0.1)  # clearly slower is a decision too
+
+
+def test_runs_that_differ_need_more_runs_and_prompts_that_differ_more_prompts():
+    noisy_runs = needed([[-0.2, 0.3], [-0.25, 0.35], [0.25, -0.15]], 8)
+    assert noisy_runs.prompts is None
+    assert noisy_runs.pairs > 8
+    unlike = needed([[-0.2, -0.21], [0.3, 0.29], [0.05, 0.06]], 8)
+    assert unlike.prompts > 8
+    one = needed([[0.1, -0.1, 0.2, 0.0]], 1)
+    assert one.prompts is None
+    assert one.pairs > 4
 
 
 def test_no_advantage_of_any_size_is_the_baseline_too():
