@@ -131,7 +131,8 @@ Auditor = Callable[[Measurement, Candidate], Audit]
 class Tuning:
     """A tuning as it goes along; times are seconds. ``drop`` hears which contexts are not needed
     any more, ``tell`` each round as it ends. ``too_short``: the seconds of budget without which
-    nothing can be told."""
+    nothing can be told. ``untried``: how many of the ``first`` candidates there was no time for;
+    ``searched``: were all tried, and something near the best of them?"""
 
     space: Space
     first: Sequence[Candidate]
@@ -145,6 +146,8 @@ class Tuning:
     winner: Candidate | None = None
     chosen_after: float | None = None
     too_short: float | None = None
+    untried: int = 0
+    searched: bool = False
     prompts: Split | None = None
 
     def __post_init__(self) -> None:
@@ -152,6 +155,7 @@ class Tuning:
         self._runs: dict[tuple[str, str], int] = {}
         self._choosing = False
         self._turn = 0
+        self._each = 0.0
         self._opening = 0.0
         self._opened: set[str] = set()
 
@@ -178,6 +182,7 @@ class Tuning:
         self.tell(Begun(parts, tuple(start)))
         if not start:
             return
+        self.untried = len(self.first) - len(start)
         ranked = yield from self._choose(made, list(start), parts.choosing, each)
         for candidate in ranked[:MOST_AUDITED]:
             found = self.audit(made(), candidate)
@@ -198,11 +203,17 @@ class Tuning:
         comparing = 2 * each * FEWEST_PAIRS
         if count >= 1 and comparing <= (1 - CHOOSING) * self.budget:
             return self.first[:count]
-        few = min(len(self.first), FINALISTS)
-        runs = (few + 1) * FEWEST_PASSES * each + few * self._opening
-        choosing = (self.elapsed + runs / FIRST_ROUND) / CHOOSING
-        self.too_short = max(choosing, comparing / (1 - CHOOSING))
+        few = self._time_for(min(len(self.first), FINALISTS), each)
+        self.too_short = max(self.elapsed + few, comparing / (1 - CHOOSING))
         return ()
+
+    def time_to_search(self) -> float:
+        """Seconds of budget in which all of the ``first`` candidates could be tried."""
+        return self._time_for(len(self.first), self._each)
+
+    def _time_for(self, candidates: int, each: float) -> float:
+        runs = (candidates + 1) * FEWEST_PASSES * each + candidates * self._opening
+        return runs / FIRST_ROUND / CHOOSING
 
     def _choose(
         self,
@@ -235,7 +246,9 @@ class Tuning:
             ranked = [*measured, *(c for c in ranked if c not in measured)]
             joined = self._joining(standings)
             room = int((end - self.elapsed) / each) - 1
-            last = room < FEWEST_KEPT or (len(alive) <= FINALISTS and not joined)
+            settled = len(alive) <= FINALISTS and not joined
+            last = settled or room < FEWEST_KEPT
+            self._each = each
             if last:
                 joined, keep = [], len(standings)
             else:
@@ -243,6 +256,7 @@ class Tuning:
                 spare = (room - keep) * each
                 joined = joined[: max(0, int(spare / (each + self._opening)))]
             shown = tuple(replace(s, kept=i < keep) for i, s in enumerate(standings))
+            self.searched = not self.untried and (settled or bool(self.rounds))
             self.rounds.append(Round(passes, self.elapsed - began, shown, tuple(joined)))
             self.tell(self.rounds[-1])
             if last:

@@ -83,6 +83,11 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
     low, high = found.interval
     if low > 1:
         return Outcome("faster", f"{winner.key} is faster than the baseline.", *shown)
+    if high < WORTH and not tuning.searched:
+        more = f"{tuning.untried} others were" if tuning.untried else "what lies near it was"
+        why = f"{winner.key}, the best that there was time for, is not faster; {more} not tried."
+        minutes = max(tuning.time_to_search(), 1.25 * tuning.budget) / 60
+        return Outcome("undecided", why, *shown, minutes)
     if high < WORTH:
         how = "slower" if high < 1 else f"no more than {high - 1:.1%} faster"
         return Outcome(

@@ -49,6 +49,21 @@ def test_where_nothing_beats_the_baseline_it_is_the_baseline_that_wins():
     assert found.measured.decode.interval[1] < 1
 
 
+def test_nothing_is_said_for_the_baseline_while_candidates_are_untried():
+    """The one that would be faster is not among those that there is time for."""
+
+    def last_is_best(candidate, _):
+        return 1.5 if candidate.drafter.method == "ngram" and candidate.drafter.auto else 0.8
+
+    short = Machine(last_is_best, tps=30, budget=60, noise=0.01)
+    found = decided(short)
+    assert short.tuning.untried
+    assert found.decision == "undecided"
+    assert "not tried" in found.why
+    enough = Machine(last_is_best, tps=30, budget=60 * found.minutes, noise=0.01)
+    assert decided(enough).decision == "faster"
+
+
 def test_noise_is_no_decision_and_the_minutes_are_what_the_spread_asks_for():
     noisy = decided(Machine(lambda *_: 1.03, noise=0.2))
     assert noisy.decision == "undecided"
