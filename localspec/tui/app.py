@@ -32,7 +32,7 @@ from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.stylesheet import Sheet
-from localspec.tui.theme import DARK, LIGHT, shaded
+from localspec.tui.theme import DARK, shaded, themes
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 
 if TYPE_CHECKING:
@@ -105,8 +105,10 @@ class LocalspecApp(App[None]):
             LocalspecApp.setup,
             Setup(kept.model, kept.drafter, "auto" if kept.n_max == "auto" else n_max),
         )
-        self.register_theme(DARK)
-        self.register_theme(LIGHT)
+        self.few_colours = self.console.color_system in (None, "standard") or self.no_color
+        """There are 16 of them or none: a tint is lost."""
+        for theme in themes(few_colours=self.few_colours, no_colour=self.no_color):
+            self.register_theme(theme)
         self.theme = kept.theme if kept.theme in self.available_themes else DARK.name
         self.sheet = self.stylesheet = Sheet(variables=self.get_css_variables())
         self._painted = False

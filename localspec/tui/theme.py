@@ -1,6 +1,12 @@
-"""Our own colours; Textual's themes can be chosen beside them."""
+"""Our own colours; Textual's themes can be chosen beside them.
+
+A terminal of 16 colours shows the nearest of them, which of soft colours are grey and white: there
+our themes, by the same names, have strong ones that are among the 16.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from textual.color import Color
 from textual.theme import Theme
@@ -9,10 +15,15 @@ SHADES = {"text-muted": 0.6, "text-disabled": 0.38}
 """Textual's own, as shares of the foreground."""
 
 
+CURSOR_SHARE = 0.4
+"""Of the primary colour, behind the line under a cursor."""
+
+
 def shaded(variables: dict[str, str]) -> dict[str, str]:
-    """``variables`` with shades that text which is put together in code can have too: there Textual
-    takes "auto 60%" for "auto", which is brighter than the rest."""
-    foreground = Color.parse(variables["foreground"])
+    """``variables`` with shades that text which is put together in code can have too (there Textual
+    takes "auto 60%" for "auto", which is brighter than the rest), and with ``line-cursor``."""
+    foreground, primary = (Color.parse(variables[name]) for name in ("foreground", "primary"))
+    variables = {"line-cursor": primary.with_alpha(CURSOR_SHARE).hex, **variables}
     if foreground.ansi is not None:  # a terminal's own palette has no shades
         return variables
     return variables | {name: foreground.with_alpha(share).hex for name, share in SHADES.items()}
@@ -55,3 +66,67 @@ LIGHT = Theme(
     dark=False,
     variables={"border-blurred": "#c6c8c4"},
 )
+
+_RED, _GREEN, _BLUE, _MAGENTA = "#aa0000", "#00aa00", "#0000aa", "#aa00aa"
+_GREY, _LIGHT_GREY = "#555555", "#aaaaaa"
+FEW_DARK = Theme(
+    name=DARK.name,
+    primary="#55ffff",
+    secondary="#ff55ff",
+    accent="#55ff55",
+    warning="#ffff55",
+    error="#ff5555",
+    success="#55ff55",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel=_BLUE,
+    dark=True,
+    variables={
+        "footer-key-foreground": "#55ff55",
+        "block-cursor-text-style": "none",
+        "border": "#55ffff",
+        "border-blurred": _GREY,
+        "line-cursor": _BLUE,
+        "text-primary": "#55ffff",
+        "text-warning": "#ffff55",
+        "text-error": "#ff5555",
+        "text-success": "#55ff55",
+    },
+)
+FEW_LIGHT = Theme(
+    name=LIGHT.name,
+    primary=_BLUE,
+    secondary=_MAGENTA,
+    accent=_BLUE,
+    warning=_MAGENTA,
+    error=_RED,
+    success=_GREEN,
+    foreground="#000000",
+    background="#ffffff",
+    surface="#ffffff",
+    panel=_LIGHT_GREY,
+    dark=False,
+    variables={
+        "footer-key-foreground": _BLUE,
+        "border": _BLUE,
+        "border-blurred": _LIGHT_GREY,
+        "line-cursor": "#55ffff",
+        "text-primary": _BLUE,
+        "text-warning": _MAGENTA,
+        "text-error": _RED,
+        "text-success": _GREEN,
+    },
+)
+
+
+def themes(*, few_colours: bool, no_colour: bool) -> tuple[Theme, Theme]:
+    """Ours, as the terminal can show them. Without colours blue is as black, and cyan as white."""
+    if not few_colours:
+        return DARK, LIGHT
+    if not no_colour:
+        return FEW_DARK, FEW_LIGHT
+    return (
+        replace(FEW_DARK, panel=_GREY, variables=FEW_DARK.variables | {"line-cursor": _GREY}),
+        replace(FEW_LIGHT, variables=FEW_LIGHT.variables | {"line-cursor": _LIGHT_GREY}),
+    )

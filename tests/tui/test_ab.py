@@ -248,15 +248,7 @@ async def settled(pilot: Pilot[Any]) -> None:
 SIZES = [(80, 24), (140, 45)]
 
 
-@pytest.fixture
-def colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-
-
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("colours")
 def test_before_anything_was_measured(
     snap_compare: Any, make_app: MakeApp, size: tuple[int, int]
 ) -> None:
@@ -271,7 +263,6 @@ def test_before_anything_was_measured(
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("colours")
 def test_a_result_and_an_earlier_one(
     snap_compare: Any, make_app: MakeApp, size: tuple[int, int]
 ) -> None:
@@ -284,7 +275,6 @@ def test_a_result_and_an_earlier_one(
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("colours")
 def test_a_race_that_one_side_has_finished(
     snap_compare: Any, make_app: MakeApp, size: tuple[int, int]
 ) -> None:

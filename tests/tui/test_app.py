@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.color import ColorSystem
 from textual.color import Color
 from textual.command import CommandPalette
 from textual.content import Content
@@ -258,3 +259,38 @@ async def test_the_footer_has_the_keys_and_does_what_is_clicked(make_app: MakeAp
         await pilot.click(Footer, offset=(55, 0))
         await pilot.pause()
         assert isinstance(app.screen, CommandPalette)
+
+
+@pytest.mark.parametrize("theme", ["localspec", "localspec-light"])
+@pytest.mark.parametrize("no_colour", [False, True])
+def test_with_16_colours_or_none_the_cursor_and_the_verdicts_are_told_apart(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, theme: str, no_colour: bool
+) -> None:
+    monkeypatch.setenv("TERM", "screen")
+    monkeypatch.delenv("COLORTERM")
+    if no_colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app()
+    app.theme = theme
+    variables = app.get_css_variables()
+    assert app.few_colours
+
+    def seen(name: str) -> int | None:
+        colour = Color.parse(variables["background"]) + Color.parse(variables[name])
+        if no_colour:  # as Textual's filter has it
+            colour = colour.monochrome
+        return colour.rich_color.downgrade(ColorSystem.STANDARD).number
+
+    assert len({seen(name) for name in ("background", "line-cursor", "foreground")}) == 3
+    assert len({seen(name) for name in ("background", "panel", "foreground")}) == 3
+    assert seen("border") != seen("border-blurred")
+    assert len({seen(name) for name in ("background", "text-muted", "foreground")}) == 3
+    if not no_colour:  # else by word and sign alone
+        verdicts = ("text-success", "text-error", "text-warning", "foreground", "background")
+        assert len({seen(name) for name in verdicts}) == len(verdicts)
+
+
+def test_many_colours_have_the_soft_ones(make_app: MakeApp) -> None:
+    app = make_app()
+    assert not app.few_colours
+    assert app.get_css_variables()["panel"] == "#232933"

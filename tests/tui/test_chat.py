@@ -126,8 +126,6 @@ Talking = Callable[..., Awaitable[None]]
 @pytest.fixture
 def chat(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """``async with chat(engine) as c``."""
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
 
     class Opened:
         def __init__(self, engine: Player, size: tuple[int, int] = (140, 45)) -> None:

@@ -512,9 +512,6 @@ async def test_the_first_start_offers_a_download_that_fits_and_shows_it(
 def test_a_download_on_its_way(
     snap_compare: Any, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
 
     async def before(pilot: Pilot[Any]) -> None:
         from localspec.hub.download import FileProgress, Progress

@@ -36,9 +36,6 @@ def [second_largest(numbers)|items]:
 def opened(
     settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Player], LocalspecApp]:
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("localspec.machine.default_threads", lambda: 2)
     monkeypatch.setattr("localspec.tui.widgets.speed.age", lambda _seconds: "40 s ago")
     monkeypatch.setattr("localspec.tui.screens.conversations.age", lambda _seconds: "40 s ago")

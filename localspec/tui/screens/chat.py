@@ -230,9 +230,7 @@ class ChatScreen(ModeScreen):
         self._editing = False
         # here, not when it is mounted: all styles would be looked up a second time
         self.set_class(not self.localspec.settings.values.panel, "-no-panel")
-        # a tint is lost where there are 16 colours or none
-        few = self.app.console.color_system in (None, "standard") or self.app.no_color
-        self.set_class(few, "-few-colours")
+        self.set_class(self.localspec.few_colours, "-few-colours")
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="setup-line")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -21,6 +21,7 @@ from localspec.tui.widgets.speed import milliseconds
 
 if TYPE_CHECKING:
     from localspec.records import Generation, Step
+    from localspec.tui.app import LocalspecApp
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class InspectorScreen(ModalScreen[None]):
         self._it, self._score = inspected, score
         self._starts: list[int] = []
 
+    @property
+    def _drafted(self) -> str:
+        few = cast("LocalspecApp", self.app).few_colours
+        return "underline" if few else "on $accent 22%"
+
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
             box.border_title = "Steps of the last answer"
@@ -88,7 +94,7 @@ class InspectorScreen(ModalScreen[None]):
                 f"{counts.steps} steps · {counts.drafted} drafted · {counts.accepted} accepted"
                 f" · accept length {'n/a' if length is None else f'{length:.2f}'}"
                 f" · {self._it.drafter}   ",
-                ("drafted and accepted", "on $accent 22%"),
+                ("drafted and accepted", self._drafted),
                 "  ",
                 ("rejected", "$error strike"),
                 "  ",
@@ -122,7 +128,7 @@ class InspectorScreen(ModalScreen[None]):
     def _line(self, i: int) -> Content:
         step, emitted = self._it.run.steps[i], self._emitted(i)
         parts: list[Content | tuple[str, str] | str] = [
-            (self._text(token), "on $accent 22%") for token in emitted[: step.accepted]
+            (self._text(token), self._drafted) for token in emitted[: step.accepted]
         ]
         chain = not self._it.run.parents[i]
         if chain:
@@ -161,7 +167,7 @@ class InspectorScreen(ModalScreen[None]):
             p, q = (score.p[j], score.q[j]) if score else (None, None)
             looked_at = accepted or parent == node
             word = "accepted" if accepted else "rejected" if looked_at else "not looked at"
-            style = "on $accent 22%" if accepted else "$error" if looked_at else "$text-muted"
+            style = self._drafted if accepted else "$error" if looked_at else "$text-muted"
             lines.append(self._row(token, style, p, q, word, asked=score is not None))
         for k, token in enumerate(emitted[step.accepted :], step.accepted):
             p = score.emitted[k] if score else None

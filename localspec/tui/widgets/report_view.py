@@ -60,7 +60,7 @@ class Figures(DataTable[Text]):
         &> .datatable--fixed, &> .datatable--fixed-cursor { background: $background; }
         &> .datatable--cursor { background: $boost; color: $foreground; }
         &:focus > .datatable--cursor, &:focus > .datatable--fixed-cursor {
-            background: $primary 40%;
+            background: $line-cursor;
         }
     }
     """
