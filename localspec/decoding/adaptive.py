@@ -42,6 +42,11 @@ PROBE_SHARE = 0.015
 """Of the tokens emitted, the share that probes of drafters that do not pay may cost, in all: each
 has its part of it, or the one whose probes are cheap would leave nothing for the others. Where
 waking a drafter alone costs more for every token than that, there are no further probes of it."""
+STANDBY_SHARE, STANDBY_MOST = 0.02, 2.0
+"""Being ready to draft costs time also where nothing is drafted: the states of a recurrent memory
+that are kept for rollback, the hidden states that a drafter takes in. Where that is more than this
+share of a plain step, a run in which drafts do not pay goes on without drafter for good, in a plain
+context, once this many tokens' time has been spent on standing by since the last draft."""
 PROBE_START, PROBE_MOST = 1.0, 2.0
 """Tokens that a drafter's probes may cost at the start of a run, when knowing is worth most, and
 the most that can be saved up for them, or a long text would end in a row of them."""
@@ -79,7 +84,8 @@ class StepCosts:
     else of a plain step. ``draft[source][i]``: what drafting adds to that when i tokens are
     attempted; entry 0 is 0. ``wake[source]``: what each token adds that the source missed while it
     was not asked, and has to take in before it drafts again. ``tree``: the last source drafts
-    trees, and its sizes are nodes.
+    trees, and its sizes are nodes. ``standby``: what a step without a draft takes longer than one
+    of a session that could not draft.
     """
 
     verify: tuple[float, ...]
@@ -87,6 +93,12 @@ class StepCosts:
     draft: tuple[tuple[float, ...], ...]
     wake: tuple[float, ...]
     tree: bool = False
+    standby: float = 0.0
+
+    @property
+    def worth_leaving(self) -> bool:
+        """Standing by costs so much that plain decoding is worth a context of its own."""
+        return self.standby > STANDBY_SHARE * (self.verify[0] + self.rest)
 
     def sizes(self, source: int) -> list[int]:
         """What may be drafted by it, besides nothing."""
@@ -106,6 +118,7 @@ class StepCosts:
             "auto_verify_ms": line(self.verify, every),
             "auto_draft_ms": " | ".join(line(self.draft[i], self.sizes(i)) for i in sources),
             "auto_wake_ms": " | ".join(f"{1e3 * w:.3g}" for w in self.wake),
+            "auto_standby_ms": f"{1e3 * self.standby:.3g}",
         }
 
 
@@ -362,6 +375,7 @@ class Adaptive:
         self._rate = 1 / (self._verify.of(0) + self._rest)
         self._probing: Source | None = None
         self._undrafted = RETHINK
+        self._stood_by = 0.0
 
     def limit(self, most: int) -> int:
         """How far the draft of the step that comes may reach, of ``most`` tokens that may be; 0:
@@ -375,6 +389,12 @@ class Adaptive:
             source.asked = n if isinstance(source, Tree) else reach
             farthest = max(farthest, reach)
         return farthest
+
+    @property
+    def gives_up(self) -> bool:
+        """Standing by for drafts that do not come has cost enough."""
+        plain = self._verify.of(0) + self._rest
+        return self.costs.worth_leaving and self._stood_by > STANDBY_MOST * plain
 
     def _choose(self) -> None:
         rate = self._rate
@@ -417,6 +437,10 @@ class Adaptive:
             if source is asked is self._probing:
                 earned += tokens - self._rate * expected
             source.credit = min(source.credit + earned, PROBE_MOST)
+        if drafted and not self._probing:
+            self._stood_by = 0.0
+        else:
+            self._stood_by += self.costs.standby
         self._undrafted = RETHINK if drafted or self._probing else self._undrafted + 1
 
     def _see_draft(self, source: Source, drafted: int, seconds: float) -> float:

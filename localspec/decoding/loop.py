@@ -18,6 +18,7 @@ from localspec.decoding.sampling import Sampler
 from localspec.decoding.scores import Witness, score
 from localspec.decoding.target import Target
 from localspec.drafters.base import Draft, Drafter, common_prefix
+from localspec.drafters.none import NoDrafter
 from localspec.errors import ContextTooSmall, UsageError
 from localspec.llama import Context, DecodeAborted, Model
 from localspec.llama.context import AbortFlag
@@ -72,6 +73,11 @@ class Lengths(Protocol):
     def observe(self, step: Step, accepted: Sequence[int]) -> None:
         """After the step; ``accepted``: the ranks of the drafted nodes that were accepted."""
 
+    @property
+    def gives_up(self) -> bool:
+        """The rest of the run had better be decoded where nothing is kept ready for drafts."""
+        return False
+
 
 _EMPTY = Draft(0)
 _ROOT: Sequence[int] = range(1)
@@ -104,6 +110,9 @@ class Session:
 
     ``held`` are the ids whose keys and values the target holds; a generation with ``reuse`` keeps
     the longest common prefix of them, one without it starts from cleared memory.
+
+    ``plain`` is a target to which a run may move, for good, when ``lengths`` gives drafting up.
+    What the session holds is then what it held when the run moved.
     """
 
     def __init__(self, model: Model, context: Context, drafter: Drafter, abort: AbortFlag) -> None:
@@ -112,11 +121,14 @@ class Session:
         self.drafter = drafter
         self.abort = abort
         self.lengths: Lengths | None = None
+        self.plain: Target | None = None
         self.held: list[int] = []
 
     def close(self) -> None:
         self.drafter.close()
         self.target.close()
+        if self.plain is not None:
+            self.plain.close()
 
     def clear(self) -> None:
         self.target.context.clear()
@@ -197,7 +209,8 @@ class Session:
     def _run(self, request: Request, listener: Listener) -> Generation:
         clock = perf_counter
         submitted = clock()
-        target, drafter, abort, lengths = self.target, self.drafter, self.abort, self.lengths
+        target, abort, lengths, plain = self.target, self.abort, self.lengths, self.plain
+        drafter: Drafter = self.drafter
         n_ctx = target.n_ctx
         eog = self.model.vocab.eog
         n_prompt = len(request.prompt)
@@ -275,6 +288,7 @@ class Session:
             stop = "length"
         first = now = next_report = clock()
         aborted = False
+        moved: int | None = None
 
         while stop is None:
             start = now
@@ -285,7 +299,11 @@ class Session:
             # a draft may fill neither the budget nor the context: one token more is emitted
             limit = min(n_prompt + request.max_tokens - before - 1, n_ctx - before)
             if lengths is not None:
-                limit = lengths.limit(limit)
+                if plain is not None and lengths.gives_up:
+                    plain.take_over(target)
+                    target, drafter, lengths, moved = plain, NoDrafter(), None, before - 1
+                else:
+                    limit = lengths.limit(limit)
             drafting = clock()
             try:
                 draft = drafter.draft(tokens, limit) if limit > 0 else _EMPTY
@@ -348,7 +366,9 @@ class Session:
                 next_report = now + request.interval
 
         self.held = tokens[:-1] if len(tokens) > n_prompt else tokens[:]
-        if aborted:
+        if moved is not None:
+            self.held = tokens[:moved]
+        elif aborted:
             self._after_abort()
         return finished(
             Times(

@@ -8,14 +8,17 @@ dictated. On the demo model this takes about 0.7 s; runs correct what they find 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
 
 import numpy as np
 
 from localspec.decoding.adaptive import Adaptive, StepCosts, budgets_up_to, lengths_up_to
-from localspec.decoding.loop import Listener, Request, Session
+from localspec.decoding.loop import Lengths, Listener, Request, Session
+from localspec.decoding.target import Target
 from localspec.drafters.base import Draft, Limited
-from localspec.errors import UsageError
+from localspec.errors import EngineFailed, UsageError
+from localspec.fit import CONTEXT_STEP as CONTEXT
 from localspec.records import DepthCosts, SamplerSettings, Step
 
 SECONDS, ROUNDS = 0.4, 2
@@ -33,14 +36,26 @@ PROMPT, CYCLE = 32, 5
 drafter finds a match, and a drafter that stops where it is unsure drafts on."""
 
 
-def adaptive_lengths(session: Session) -> Adaptive:
-    """``--n-max auto`` or ``--tree auto`` for a session that has been warmed up."""
+def adaptive_lengths(
+    session: Session, plain_target: Callable[[int], Target] | None = None
+) -> Adaptive:
+    """``--n-max auto`` or ``--tree auto`` for a session that has been warmed up.
+
+    ``plain_target`` makes a target of so many positions that keeps nothing for drafts. Where that
+    is noticeably faster, the session gets one to which its runs may move.
+    """
     drafter = session.drafter
     limits = drafter.limits if isinstance(drafter, Limited) else [drafter.needs.outputs - 1]
-    return Adaptive(measure(session, limits), limits)
+    found = measure(session, limits, plain_target)
+    if plain_target is not None and found.worth_leaving:
+        with suppress(EngineFailed):  # no memory left for it
+            session.plain = plain_target(session.target.n_ctx)
+    return Adaptive(found, limits)
 
 
-def measure(session: Session, limits: list[int]) -> StepCosts:
+def measure(
+    session: Session, limits: list[int], plain_target: Callable[[int], Target] | None = None
+) -> StepCosts:
     """``limits`` holds the most that each source of the session's drafter drafts, and is where the
     drafter reads what it may draft, if it does. The session must have been warmed up; it is
     cleared."""
@@ -55,7 +70,28 @@ def measure(session: Session, limits: list[int]) -> StepCosts:
     draft = [_added(seen, n, rest) for seen, n in zip(rehearsal.seen, bounds, strict=True)]
     # the prompt was taken in by all sources together; only the last can have a memory of its own
     wake = [0.0] * (len(bounds) - 1) + [rehearsal.wake]
-    return StepCosts(tuple(verify), rest, tuple(map(tuple, draft)), tuple(wake), tree)
+    standby = 0.0
+    if plain_target is not None:
+        standby = rehearsal.idle + _kept_ready(session, plain_target(CONTEXT))
+    return StepCosts(tuple(verify), rest, tuple(map(tuple, draft)), tuple(wake), tree, standby)
+
+
+def _kept_ready(session: Session, plain: Target) -> float:
+    """Seconds that a target pass over one token takes longer in the session than in ``plain``: the
+    fastest of each, by turns. ``plain`` is closed."""
+    targets, draft = (session.target, plain), Draft(0)
+    best = [float("inf"), float("inf")]
+    began, done = perf_counter(), 0
+    while done < 2 * ROUNDS or perf_counter() - began < SECONDS / 2:
+        for i in (0, 1) if done % 2 else (1, 0):
+            start = perf_counter()
+            targets[i].verify(0, draft, 0)
+            best[i] = min(best[i], perf_counter() - start)
+            targets[i].context.clear()
+        done += 1
+    session.clear()
+    plain.close()
+    return max(best[0] - best[1], 0.0)
 
 
 def _verify_costs(session: Session, bounds: Sequence[int]) -> list[float]:
@@ -102,7 +138,7 @@ def _between(known: Mapping[int, float], bound: int) -> list[float]:
     return values
 
 
-class _Rehearsal:
+class _Rehearsal(Lengths):
     """Dictates how far which source drafts, step by step, and keeps what the steps took, less
     verification and acceptance; at the end of its plan it ends the generation as a person would."""
 
@@ -114,6 +150,7 @@ class _Rehearsal:
         stop: Callable[[], None],
     ) -> None:
         self.plain: list[float] = []
+        self.idle = 0.0
         self.seen: list[dict[int, float]] = [{} for _ in limits]
         self.wake = 0.0
         self.plan, self._tree = plan, tree
@@ -139,6 +176,7 @@ class _Rehearsal:
         n, seen = self._limits[source], self.seen[source]
         seconds = step.t_step - step.t_verify - step.t_accept
         if n < 1:
+            self.idle = min(self.idle, step.t_draft) if self.plain else step.t_draft
             self.plain.append(seconds)
         else:
             attempted = n if self._draws_tree(source) else min(step.nodes + 1, n)
@@ -216,7 +254,7 @@ def _rehearse(
     tree = session.drafter.needs.sequences > 1
     plan = []
     for source, bound in enumerate(bounds):
-        sizes = [(bound + 1) // 2, 1, bound, 0, 1, (bound + 1) // 2]
+        sizes = [(bound + 1) // 2, 1, bound, 0, 2, 1, bound, 0, 1, (bound + 1) // 2]
         if tree and source == len(bounds) - 1:  # how deep it works is no straight line
             every_other = budgets_up_to(bound)[::-2]
             sizes = [*every_other, 0, *reversed(every_other)]
@@ -238,5 +276,11 @@ def _rehearse(
 
 
 def _added(seen: Mapping[int, float], bound: int, rest: float) -> list[float]:
-    """What drafting adds to a plain step, by attempted tokens."""
-    return _between({0: 0.0} | {n: max(s - rest, 0.0) for n, s in seen.items()}, bound)
+    """What drafting adds to a plain step, by attempted tokens. Disturbances only add: to draft more
+    is never cheaper, and no token dearer than those before it."""
+    known, sizes = {0: 0.0}, sorted(seen)
+    for i, n in enumerate(sizes):
+        fewest = min(seen[k] for k in sizes[i:]) - rest
+        each = min((known[k] / k for k in sizes[:i]), default=float("inf"))
+        known[n] = max(min(fewest, n * each), 0.0)
+    return _between(known, bound)

@@ -49,6 +49,11 @@ class Target:
         self._replay = Batch(needs.outputs) if self._checkpoints else None
 
     @property
+    def keeps_states(self) -> bool:
+        """Every decode keeps recurrent states to go back to."""
+        return self._retained > 0
+
+    @property
     def rollback_method(self) -> str:
         """How rejected drafts are taken back here: shown to people."""
         if self.context.model.can_roll_back:
@@ -61,6 +66,11 @@ class Target:
         if self._replay is not None:
             self._replay.close()
         self.context.close()
+
+    def take_over(self, other: Target) -> None:
+        """Go on from another target's state, bit for bit."""
+        self.context.clear()
+        self.context.load_state(other.context.save_state())
 
     def prefill(
         self,

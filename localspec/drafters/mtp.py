@@ -111,6 +111,7 @@ class MtpDrafter:
         self._sampler: Sampling | None = None
         self._hidden = np.zeros(width, np.float32)
         self._held = self._queued = self._next = 0
+        self._drafted = False  # the memory may hold more than ``_held`` pairs
 
     # ---- what is committed -----------------------------------------------------------------------
 
@@ -157,7 +158,8 @@ class MtpDrafter:
             hidden = hidden[list(rows)]
         if not self._shared:
             there = self._held + self._queued
-            self._hold(there)  # away with the draft
+            if self._drafted:
+                self._hold(there)  # away with the draft
             try:
                 self._pair(tokens[end - n : end], hidden, there - (end - n))
             except DecodeAborted:
@@ -169,6 +171,11 @@ class MtpDrafter:
     def _pair(self, tokens: Sequence[int], hidden: Rows, first: int) -> None:
         """Queue the pairs of ``tokens[first:]``; ``hidden[i]`` is the state after ``tokens[i]``."""
         batch, features, n = self._batch, self._features, len(tokens)
+        if n == 1 and not first and self._queued < batch.capacity:  # every step without a draft
+            batch.tokens[self._queued] = min(tokens[0], self._last_id)
+            features[self._queued] = self._hidden
+            self._queued += 1
+            return
         while first < n:
             if self._queued == batch.capacity:
                 self._flush()
@@ -201,6 +208,7 @@ class MtpDrafter:
         self._truncate()
 
     def _truncate(self) -> None:
+        self._drafted = False
         if not self.context.truncate(self._held):
             raise EngineFailed("llama.cpp could not roll back the memory of the MTP layers.")
 
@@ -236,6 +244,7 @@ class MtpDrafter:
         if self._queued + n > self._batch.capacity:
             self._flush()
         row = steps = 0
+        self._drafted = True
         while steps < n:
             state = self.context.hidden_row(row) if steps else self._hidden
             row = self._step(steps, tokens[-1], state, committed - 1)

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import BinaryIO
@@ -24,6 +24,7 @@ import msgspec
 from localspec.decoding.loop import Listener, Request, Session
 from localspec.decoding.measure import adaptive_lengths, costs
 from localspec.decoding.replay import probe, replay, rounding
+from localspec.decoding.target import Target
 from localspec.drafters.base import Needs
 from localspec.drafters.build import family_of
 from localspec.engine import messages as m
@@ -365,7 +366,8 @@ class Host:
             session, drafter_contexts = self._make(request.drafter, s, undo)
             session.warm_up()
             if request.drafter.auto:
-                session.lengths = lengths = adaptive_lengths(session)
+                lengths = adaptive_lengths(session, self._plain_target(session, s))
+                session.lengths = lengths
                 measured = lengths.costs.describe()
             if source is not None:
                 session.adopt(source)
@@ -407,6 +409,18 @@ class Host:
         undo.callback(session.close)
         return session, lent.contexts
 
+    def _plain_target(self, session: Session, s: ContextSettings) -> Callable[[int], Target] | None:
+        """Makes targets that keep nothing for drafts, where keeping something is worth a look: a
+        recurrent memory keeps states for rollback with every token."""
+        if not session.target.keeps_states:
+            return None
+
+        def make(n_ctx: int) -> Target:
+            lent = _Lent(self, self.model, None, replace(s, n_ctx=n_ctx))
+            return Target(lent.make_target_context(Needs()), Needs())
+
+        return make
+
     def measure(self, request: m.Measure) -> tuple[Use, ...]:
         """In a host of its own, whose models are kept for the next question about them."""
         if self._simulation is None:
@@ -423,6 +437,9 @@ class Host:
         uses, counted = [], {self.model}
         for device, b in buffers(session.target.context).items():
             uses.append(Use(device, "target", b.weights, b.cache, b.compute))
+        if session.plain is not None:
+            for device, b in buffers(session.plain.context).items():
+                uses.append(Use(device, "target", 0, b.cache, b.compute))
         for context in drafter_contexts:
             loaded = context.model in counted  # the target's own MTP layers
             for device, b in buffers(context).items():

@@ -387,4 +387,45 @@ def test_what_was_measured_can_be_read() -> None:
         "auto_verify_ms": "0:10 1:11 2:12 3:13 5:15",
         "auto_draft_ms": "0:0 1:1 2:1 3:1 5:1",
         "auto_wake_ms": "0",
+        "auto_standby_ms": "0",
     }
+
+
+def standing_by(share: float, source: Drafter) -> Adaptive:
+    """Plain steps in a world where being ready costs such a share of one."""
+    world = World(drafters=(source,), noise=0.0)
+    costs = world.costs()
+    return Adaptive(replace(costs, standby=share * (costs.verify[0] + costs.rest)))
+
+
+def gives_up_after(lengths: Adaptive, source: Drafter, steps: int = 200) -> int | None:
+    """The steps done when it first would go on without drafter; at every step of a run it is asked
+    as the loop asks."""
+    for done in range(steps):
+        if lengths.gives_up:
+            return done
+        n = lengths.limit(BOUND)
+        right = round(n * source.accept(done, 1))
+        seconds = lengths.costs.verify[n] + lengths.costs.rest + lengths.costs.draft[0][n]
+        lengths.observe(
+            Step(right + 1, n, right, n, 1, 0.0, lengths.costs.verify[n], 0.0, 0.0, seconds),
+            range(right),
+        )
+    return None
+
+
+def test_drafting_is_given_up_once_standing_by_for_it_has_cost_two_tokens() -> None:
+    never_right = Drafter(accept=lambda step, position: 0.0, cost=20.0)
+    found = gives_up_after(standing_by(0.1, never_right), never_right)
+    assert found is not None and 20 <= found <= 25
+    again = standing_by(0.1, never_right)
+    gives_up_after(again, never_right)
+    again.begin()
+    assert not again.gives_up, "every run begins with hope"
+
+
+def test_drafting_is_not_given_up_where_standing_by_is_cheap_or_drafts_pay() -> None:
+    never_right = Drafter(accept=lambda step, position: 0.0, cost=20.0)
+    assert gives_up_after(standing_by(0.015, never_right), never_right) is None
+    always_right = Drafter(accept=lambda step, position: 1.0)
+    assert gives_up_after(standing_by(0.1, always_right), always_right) is None

@@ -200,6 +200,28 @@ def test_a_pass_that_was_disturbed_is_not_believed(
     assert adaptive_lengths(session).costs.verify == (10, 11, 12, 13, 14, 15, 16, 80, 18)
 
 
+def test_a_draft_that_was_disturbed_is_not_believed(
+    sessions: Sessions, tiny_target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drafted token takes 3 seconds; drafts of four and of two were disturbed whenever they were
+    tried: one token more is never cheaper, and none is dearer than those before it."""
+    clock, honest = Clock(), Target.verify
+
+    def verify(self: Target, last: int, draft: Draft, position: int) -> Rows:
+        clock.now += 10
+        return honest(self, last, draft, position)
+
+    def draft(committed: list[int], limit: int) -> list[int]:
+        clock.now += 3 * limit + (70 if limit in (2, 4) else 0)
+        return [4] * limit
+
+    session = sessions.make(tiny_target, ScriptedDrafter(draft, nodes=8))
+    monkeypatch.setattr(Target, "verify", verify)
+    monkeypatch.setattr(loop_module, "perf_counter", clock)
+    monkeypatch.setattr(measure_module, "perf_counter", clock)
+    assert adaptive_lengths(session).costs.draft == (tuple(3 * n for n in range(9)),)
+
+
 def test_trees_are_measured_up_to_where_they_can_be_worth_it(
     sessions: Sessions, tiny_target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

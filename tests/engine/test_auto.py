@@ -3,10 +3,10 @@ many sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,14 +14,16 @@ from engine.conftest import context
 from engine.test_host import NoPipe
 from engine.test_switching import NEAR, drafters
 
+import localspec.decoding.adaptive as adaptive_module
 import localspec.decoding.measure as measure_module
 from localspec.catalog import resolve_target
 from localspec.decoding.adaptive import Adaptive, StepCosts
+from localspec.decoding.loop import Lengths, Session
 from localspec.engine import messages as m
 from localspec.engine.host import Host, Pipe
 from localspec.errors import LocalspecError
-from localspec.llama import Model
-from localspec.records import DrafterSettings, Generation, LoadSettings, SamplerSettings
+from localspec.llama import DecodeAborted, Model
+from localspec.records import DrafterSettings, Generation, LoadSettings, SamplerSettings, Step
 
 TOKENS, BOUND = 24, 8
 TEXT = 2 * "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n\n\n" + "def"
@@ -131,6 +133,100 @@ def test_every_family_drafts_what_pays_and_says_what_the_baseline_says(
         if "tree" in name and "+" not in name:
             assert any(step.nodes > step.drafted for step in fast.steps)
     host.close("auto")
+
+
+class GivesUp(Lengths):
+    """Drafts of three tokens for so many steps, and then none for the rest of the run."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps, self.done = steps, 0
+
+    def begin(self) -> None:
+        self.done = 0
+
+    def limit(self, most: int) -> int:
+        return min(most, 3)
+
+    def observe(self, step: Step, accepted: Sequence[int]) -> None:
+        self.done += 1
+
+    @property
+    def gives_up(self) -> bool:
+        return self.done >= self._steps
+
+
+@pytest.fixture
+def ready(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Host, Session]]:
+    """demo-mtp with a plain target beside, whatever standing by costs on this machine."""
+    monkeypatch.setattr(measure_module, "SECONDS", 0.0)
+    monkeypatch.setattr(adaptive_module, "STANDBY_SHARE", -1.0)
+    host = hosts("demo-mtp")
+    host.answer(m.Open(1, "auto", settings("demo-mtp", "mtp"), context(n_ctx=256)))
+    session = host.sessions["auto"]
+    assert session.plain is not None
+    session.lengths = GivesUp(4)
+    yield host, session
+    host.close("auto")
+
+
+@pytest.mark.parametrize("sampler", [GREEDY, WARM])
+def test_a_run_that_gives_drafting_up_goes_on_as_the_baseline(
+    ready: tuple[Host, Session], sampler: SamplerSettings
+) -> None:
+    host, session = ready
+    run = generate(host, "auto", sampler)
+    assert run.tokens == baseline(host, sampler).tokens
+    assert min(step.nodes for step in run.steps[:4]) > 0
+    assert len(run.steps) > 5 and not any(step.nodes for step in run.steps[4:])
+    # the next turn goes on from where this one moved: no state of then is lost or believed too far
+    moved = sum(step.tokens for step in run.steps[:4])
+    assert len(session.held) == run.prompt_tokens + moved
+    prompt = cast(m.Tokens, host.answer(m.Tokenize(1, (TEXT,)))).tokens
+    longer = (*prompt, *run.tokens, *prompt[:9])
+    request = m.Generate(1, "auto", longer, sampler, 12, ignore_eos=True, reuse=True)
+    again = cast(m.Finished, host.answer(request)).generation
+    assert again.cached_tokens == run.prompt_tokens + moved
+    plain = m.Generate(1, "plain", longer, sampler, 12, ignore_eos=True)
+    assert again.tokens == cast(m.Finished, host.answer(plain)).generation.tokens
+
+
+def test_a_run_cancelled_after_it_gave_up_leaves_the_next_one_whole(
+    ready: tuple[Host, Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, session = ready
+    assert session.plain is not None
+    verify, calls = session.plain.verify, []
+
+    def cut(*what: Any) -> Any:
+        calls.append(what)
+        if len(calls) == 3:
+            raise DecodeAborted
+        return verify(*what)
+
+    monkeypatch.setattr(session.plain, "verify", cut)
+    stopped = generate(host, "auto", GREEDY)
+    assert stopped.stop == "cancelled"
+    whole = baseline(host, GREEDY).tokens
+    assert stopped.tokens == whole[: len(stopped.tokens)]
+    monkeypatch.undo()
+    assert generate(host, "auto", GREEDY).tokens == whole
+
+
+def test_the_plain_target_beside_is_counted_and_made_only_where_it_pays(
+    ready: tuple[Host, Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, session = ready
+    assert session.plain is not None
+
+    def cache_bytes() -> int:
+        uses = cast(m.Measured, host.answer(m.MeasureSession(1, "auto"))).uses
+        return sum(use.context for use in uses if use.role == "target")
+
+    both = cache_bytes()
+    monkeypatch.setattr(adaptive_module, "STANDBY_SHARE", 1e9)
+    host.answer(m.Open(1, "auto", settings("demo-mtp", "mtp"), context(n_ctx=256)))
+    assert host.sessions["auto"].plain is None
+    assert 0 < cache_bytes() < both
 
 
 def test_trees_are_refused_where_they_cannot_be_also_with_auto(hosts: Hosts) -> None:
