@@ -42,11 +42,11 @@ PROBE_SHARE = 0.015
 """Of the tokens emitted, the share that probes of drafters that do not pay may cost, in all: each
 has its part of it, or the one whose probes are cheap would leave nothing for the others. Where
 waking a drafter alone costs more for every token than that, there are no further probes of it."""
-STANDBY_SHARE, STANDBY_MOST = 0.02, 2.0
+STANDBY_SHARE, STANDBY_MOST = 0.02, 1.0
 """Being ready to draft costs time also where nothing is drafted: the states of a recurrent memory
 that are kept for rollback, the hidden states that a drafter takes in. Where that is more than this
 share of a plain step, a run in which drafts do not pay goes on without drafter for good, in a plain
-context, once this many tokens' time has been spent on standing by since the last draft."""
+context, once this many tokens' time was spent on standing by since the last draft that paid."""
 PROBE_START, PROBE_MOST = 1.0, 2.0
 """Tokens that a drafter's probes may cost at the start of a run, when knowing is worth most, and
 the most that can be saved up for them, or a long text would end in a row of them."""
