@@ -42,11 +42,11 @@ PROBE_SHARE = 0.015
 """Of the tokens emitted, the share that probes of drafters that do not pay may cost, in all: each
 has its part of it, or the one whose probes are cheap would leave nothing for the others. Where
 waking a drafter alone costs more for every token than that, there are no further probes of it."""
-STANDBY_SHARE, STANDBY_MOST = 0.02, 1.0
+STANDBY_SHARE, STANDBY_MOST = 0.02, 0.5
 """Being ready to draft costs time also where nothing is drafted: the states of a recurrent memory
 that are kept for rollback, the hidden states that a drafter takes in. Where that is more than this
 share of a plain step, a run in which drafts do not pay goes on without drafter for good, in a plain
-context, once this many tokens' time was spent on standing by since the last draft that paid."""
+context, once so much of a token's time was spent on standing by since a draft that paid."""
 PROBE_START, PROBE_MOST = 1.0, 2.0
 """Tokens that a drafter's probes may cost at the start of a run, when knowing is worth most, and
 the most that can be saved up for them, or a long text would end in a row of them."""
@@ -55,8 +55,8 @@ LEVEL_WINDOW, ENTRY_WINDOW = 64, 32
 of a single size. The first is the slower, once it is settled: a size that is used all the time must
 not pass off its own change as everybody's."""
 RETHINK = 4
-"""Steps without a draft after which the choice is made anew: they teach little, and choosing takes
-some 50 us where the model has emptied the caches."""
+"""Steps without a draft after which what they taught is taken in and the choice made anew: that is
+little, and takes some 100 us where the model has emptied the caches."""
 EVERY_LENGTH = 8
 """Longer drafts are chosen only where the target's batch, one token more, is a multiple of 4: there
 kernels have their steps, and measuring every size would take long."""
@@ -139,14 +139,14 @@ class CostTable:
     def of(self, i: int) -> float:
         return self.seconds[i] * self.level
 
-    def see(self, i: int, seconds: float) -> None:
-        """A step of size ``i`` took so long. Cut at twice and half of what was expected, and for
-        the entry at a quarter, since a single step may have been disturbed."""
+    def see(self, i: int, seconds: float, steps: int = 1) -> None:
+        """``steps`` of size ``i`` took so long each. Cut at twice and half of what was expected,
+        and for the entry at a quarter, since a single step may have been disturbed."""
         ratio = seconds / (self.seconds[i] * self.level)
-        self._seen += 1
-        share = 1 / min(self._seen + 1, LEVEL_WINDOW)
+        self._seen += steps
+        share = steps / min(self._seen + 1, LEVEL_WINDOW)
         self.level *= 1 + share * (min(max(ratio, 0.5), 2.0) - 1)
-        self.seconds[i] *= 1 + (min(max(ratio, 0.75), 1.25) - 1) / ENTRY_WINDOW
+        self.seconds[i] *= 1 + steps * (min(max(ratio, 0.75), 1.25) - 1) / ENTRY_WINDOW
 
 
 class Rates:
@@ -202,10 +202,10 @@ class Source:
         self.asked = 0
         self.credit = PROBE_START
 
-    def skip(self, tokens: int) -> None:
-        """It was not asked in a step that emitted ``tokens``."""
+    def skip(self, tokens: int, steps: int = 1) -> None:
+        """It was not asked in steps that emitted ``tokens`` in all."""
         self.missed += tokens
-        self.idle += 1
+        self.idle += steps
 
     def see(self, drafted: int, accepted: Sequence[int]) -> None:
         """It was asked for up to ``asked`` and drafted so many, of which those of the ranks in
@@ -375,14 +375,21 @@ class Adaptive:
         self._rate = 1 / (self._verify.of(0) + self._rest)
         self._probing: Source | None = None
         self._undrafted = RETHINK
+        self._silent = False
+        self._idle_steps = self._idle_tokens = 0
+        self._idle_verify = self._idle_rest = 0.0
         self._stood_by = 0.0
+        self.gives_up = False
 
     def limit(self, most: int) -> int:
         """How far the draft of the step that comes may reach, of ``most`` tokens that may be; 0:
         not at all, and the drafter is not asked."""
+        if self._undrafted < RETHINK and self._silent:
+            return 0
         if self._undrafted >= RETHINK:
             self._choose()
             self._undrafted = 0
+            self._silent = not any(self.limits)
         farthest = 0
         for source, n in zip(self._sources, self.limits, strict=True):
             reach = most if isinstance(source, Tree) and n else min(n, most)
@@ -390,13 +397,9 @@ class Adaptive:
             farthest = max(farthest, reach)
         return farthest
 
-    @property
-    def gives_up(self) -> bool:
-        """Standing by for drafts that do not come has cost enough."""
-        plain = self._verify.of(0) + self._rest
-        return self.costs.worth_leaving and self._stood_by > STANDBY_MOST * plain
-
     def _choose(self) -> None:
+        if self._idle_steps:
+            self._take_in_idle_steps()
         rate = self._rate
         tokens, seconds = 1.0, self._verify.of(0) + self._rest  # of a plain step
         self._probing = None
@@ -417,8 +420,15 @@ class Adaptive:
     def observe(self, step: Step, accepted: Sequence[int]) -> None:
         """Learn from the step that ``limit`` was asked for, and from the ranks of the drafted nodes
         that were accepted in it."""
-        drafted, tokens = step.nodes, step.tokens
         rest = step.t_step - step.t_verify - step.t_accept
+        if self._silent:
+            self._idle_steps += 1
+            self._idle_tokens += step.tokens
+            self._idle_verify += step.t_verify
+            self._idle_rest += rest
+            self._undrafted += 1
+            return
+        drafted, tokens = step.nodes, step.tokens
         asked: Source | None = None
         for i, source in enumerate(self._sources):
             if not source.asked or (drafted and i > step.source):
@@ -439,9 +449,23 @@ class Adaptive:
             source.credit = min(source.credit + earned, PROBE_MOST)
         if drafted and not self._probing:
             self._stood_by = 0.0
-        else:
-            self._stood_by += self.costs.standby
         self._undrafted = RETHINK if drafted or self._probing else self._undrafted + 1
+
+    def _take_in_idle_steps(self) -> None:
+        """Those in which no source was asked, since the last choice."""
+        steps, tokens = self._idle_steps, self._idle_tokens
+        self._verify.see(0, self._idle_verify / steps, steps)
+        rest = min(self._idle_rest / steps, 2 * self._rest)
+        self._rest += steps * (rest - self._rest) / ENTRY_WINDOW
+        for source in self._sources:
+            source.skip(tokens, steps)
+            earned = PROBE_SHARE * tokens / len(self._sources)
+            source.credit = min(source.credit + earned, PROBE_MOST)
+        self._idle_steps = self._idle_tokens = 0
+        self._idle_verify = self._idle_rest = 0.0
+        self._stood_by += steps * self.costs.standby
+        plain = self._verify.of(0) + self._rest
+        self.gives_up = self.costs.worth_leaving and self._stood_by > STANDBY_MOST * plain
 
     def _see_draft(self, source: Source, drafted: int, seconds: float) -> float:
         """Drafting added ``seconds`` to the step; returns what it was expected to add."""

@@ -73,10 +73,8 @@ class Lengths(Protocol):
     def observe(self, step: Step, accepted: Sequence[int]) -> None:
         """After the step; ``accepted``: the ranks of the drafted nodes that were accepted."""
 
-    @property
-    def gives_up(self) -> bool:
-        """The rest of the run had better be decoded where nothing is kept ready for drafts."""
-        return False
+    gives_up: bool
+    """The rest of the run had better be decoded where nothing is kept ready for drafts."""
 
 
 _EMPTY = Draft(0)
@@ -143,7 +141,7 @@ class Session:
         """
         self.clear()
         if other.held and not self.drafter.needs.reads_target:
-            self.target.context.load_state(other.target.context.save_state())
+            self.target.context.copy_state(other.target.context)
             self.held = list(other.held)
 
     def warm_up(self) -> None:

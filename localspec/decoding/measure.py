@@ -151,6 +151,7 @@ class _Rehearsal(Lengths):
         tree: bool,
         stop: Callable[[], None],
     ) -> None:
+        self.gives_up = False
         self.plain: list[float] = []
         self.idle = 0.0
         self.seen: list[dict[int, float]] = [{} for _ in limits]

@@ -70,7 +70,7 @@ class Target:
     def take_over(self, other: Target) -> None:
         """Go on from another target's state, bit for bit."""
         self.context.clear()
-        self.context.load_state(other.context.save_state())
+        self.context.copy_state(other.context)
 
     def prefill(
         self,

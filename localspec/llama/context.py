@@ -453,13 +453,10 @@ class Context:
         if not read or not self.truncate(checkpoint.length):
             raise EngineFailed("The recurrent state could not be restored.")
 
-    def save_state(self, sequence: int = 0) -> bytes:
-        size = L.llama_state_seq_get_size(self.handle, sequence)
+    def copy_state(self, source: Context) -> None:
+        """Take over the whole state of the source's sequence 0, bit for bit."""
+        size = L.llama_state_seq_get_size(source.handle, 0)
         buffer = (ctypes.c_uint8 * size)()
-        written = L.llama_state_seq_get_data(self.handle, buffer, size, sequence)
-        return bytes(memoryview(buffer)[:written])
-
-    def load_state(self, state: bytes, sequence: int = 0) -> None:
-        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-        if not L.llama_state_seq_set_data(self.handle, buffer, len(state), sequence):
+        written = L.llama_state_seq_get_data(source.handle, buffer, size, 0)
+        if not written or not L.llama_state_seq_set_data(self.handle, buffer, written, 0):
             raise EngineFailed("The conversation's state could not be copied to the new context.")

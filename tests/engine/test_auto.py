@@ -139,20 +139,17 @@ class GivesUp(Lengths):
     """Drafts of three tokens for so many steps, and then none for the rest of the run."""
 
     def __init__(self, steps: int) -> None:
-        self._steps, self.done = steps, 0
+        self._steps = steps
 
     def begin(self) -> None:
-        self.done = 0
+        self.done, self.gives_up = 0, False
 
     def limit(self, most: int) -> int:
         return min(most, 3)
 
     def observe(self, step: Step, accepted: Sequence[int]) -> None:
         self.done += 1
-
-    @property
-    def gives_up(self) -> bool:
-        return self.done >= self._steps
+        self.gives_up = self.done >= self._steps
 
 
 @pytest.fixture

@@ -416,7 +416,7 @@ def test_a_state_saved_and_loaded_gives_the_same_logits(
     decode(source, TEXT[:8])
     decode(target, [4, 4])
     target.clear()
-    target.load_state(source.save_state())
+    target.copy_state(source)
     assert target.last_position() == 7
     np.testing.assert_array_equal(decode(target, TEXT[8:], 8), decode(source, TEXT[8:], 8))
 
@@ -428,7 +428,7 @@ def test_a_state_that_does_not_fit_is_an_error(
     for start in range(0, 320, 64):
         decode(source, [5] * 64, start)
     with pytest.raises(EngineFailed, match="could not be copied"):
-        target.load_state(source.save_state())
+        target.copy_state(source)
 
 
 def test_sequences_share_cells(make_context: MakeContext, tiny_target: Path) -> None:
