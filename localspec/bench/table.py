@@ -592,7 +592,7 @@ def _counts(candidate: Json) -> Counts:
 
 
 def _lengths(c: Json) -> list[str]:
-    """What adaptive lengths chose, in shares of the steps."""
+    """What adaptive lengths chose, in shares of the steps; how large trees were."""
     lengths, steps = c["counts"].get("lengths", ()), c["counts"]["steps"]
     if c.get("tree") == "auto" and c["counts"]["steps_with_draft"]:
         drafted = c["counts"]["steps_with_draft"]
@@ -600,6 +600,12 @@ def _lengths(c: Json) -> list[str]:
             f"{name(c)}: the tree's size was chosen for each step, up to {c['tree_bound']} nodes: "
             f"{c['counts']['nodes'] / drafted:.1f} on average in {drafted / steps:.0%} of the "
             "steps, none in the others."
+        ]
+    if c.get("tree") and c["counts"]["steps_with_draft"]:
+        nodes = c["counts"]["nodes"] / c["counts"]["steps_with_draft"]
+        return [
+            f"{name(c)}: n are the levels of its trees, and the rates count levels; a draft has "
+            f"{nodes:.1f} nodes on average."
         ]
     if c["n_max"] != "auto" or not steps:
         return []

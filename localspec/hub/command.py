@@ -49,6 +49,12 @@ def pull(
             state = file_size(w.size) if w.missing else "here already"
             shards = f", {len(w.files)} files" if len(w.files) > 1 else ""
             _say(err, f"{w.role}: {w.name}, {state}{shards}")
+        if drafter == "all" and len(wanted) == 1 and wanted[0].role == "model":
+            _say(
+                err,
+                "There is no drafter beside it; find others with: "
+                f"localspec models drafters {model}",
+            )
     last = Progress(())
 
     def report(progress: Progress) -> None:

@@ -38,8 +38,9 @@ def fit(model: str, drafter: str, options: EngineOptions, *, as_json: bool = Fal
         else:
             if drafter not in ("auto", "none"):
                 raise UsageError(
-                    f"{model} is not on this machine, so its drafter cannot be chosen.",
-                    "Leave out --drafter, or get the model first: localspec models pull.",
+                    f"{model} is not on this machine, and what it takes with a drafter is only "
+                    "told of a model that is.",
+                    f"Leave out --drafter, or get it first: localspec models pull {model}",
                 )
             from localspec.gguf_header import joined
             from localspec.models.hub_command import remote_headers

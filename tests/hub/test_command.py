@@ -110,6 +110,19 @@ def test_what_is_pulled(repo: HubServer, say: Say, words: list[str], found: set[
         assert Path(re.split("  +", line)[1]).is_file()
 
 
+def test_all_drafters_of_a_repository_without_any_are_none_and_that_is_said(
+    hub: HubServer, say: Say
+) -> None:
+    hub.add(REPO, {"m-Q4_K_M.gguf": CONTENT[:900]})
+    code, out, err = say("pull", f"hf:{REPO}:Q4_K_M", "-d", "all")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert (
+        f"There is no drafter beside it; find others with: localspec models drafters hf:{REPO}"
+        in err
+    )
+    assert "no drafter beside" not in say("pull", f"hf:{REPO}:Q4_K_M")[2]
+
+
 def test_a_pull_says_what_it_brings_and_where_it_lies(repo: HubServer, say: Say) -> None:
     code, out, err = say("pull", f"hf:{REPO}:q8_0")
     assert code == 0
