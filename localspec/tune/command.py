@@ -92,6 +92,11 @@ def select(options: TuneOptions) -> tuple[Selection, Space]:
             "Give one, for a profile of that prompt only, or three and more.",
         )
     target = resolve_target(bench.model)
+    if options.name is not None and profiles.own_name(options.name, target.path) != options.name:
+        raise UsageError(
+            f"There is a profile {options.name} of another model.",
+            f"Choose another name, or remove it: localspec profiles rm {options.name}",
+        )
     asked = bench.drafters or ("all",)
     specs = resolve_drafters(target, asked)
     space = Space(specs, temperatures(bench)[0])
@@ -180,7 +185,10 @@ def make_profile(
     workloads = tuple(w.name for w in selection.workloads)
     result: dict[str, Any] = reports.result(report)
     return profiles.Profile(
-        name=options.name or profiles.named(selection.target.name, workloads),
+        name=options.name
+        or profiles.own_name(
+            profiles.named(selection.target.name, workloads), selection.target.path
+        ),
         created=datetime.now(UTC).replace(microsecond=0),
         model=selection.target.name,
         target=profiles.File.of(Path(report.model.path)),

@@ -30,6 +30,8 @@ from localspec.tune.space import Space
 
 CHOOSING = 0.6
 """The share of the budget in which the candidate is chosen."""
+FIRST_AT_MOST = 0.8
+"""Of the budget: where the first round takes longer than it seemed it would, it is cut here."""
 FIRST_ROUND = 0.6
 """Of that, the most that the fewest passes of the first round may take; else fewer start."""
 PROBED = 0.03
@@ -164,8 +166,9 @@ class Tuning:
         return self.clock() - self._began
 
     def is_over(self) -> bool:
-        """Is the time for choosing spent? Once there is something to choose by."""
-        return self._choosing and bool(self.rounds) and self.elapsed >= CHOOSING * self.budget
+        """Is the time for choosing spent? The first round may use some of the rest."""
+        share = CHOOSING if self.rounds else FIRST_AT_MOST
+        return self._choosing and self.elapsed >= share * self.budget
 
     # ---- the course -----------------------------------------------------------------------------
 
@@ -225,21 +228,24 @@ class Tuning:
         """Rounds of halving; returns the candidates of the last one, the best first, and behind
         them those that were dropped before."""
         self._choosing = True
-        end = CHOOSING * self.budget
         ranked: list[Candidate] = []
         while alive:
+            end = CHOOSING * self.budget - self._auditing(made(), ranked)
             began, rows, passes = self.elapsed, len(made().rows), 0
             share = (end - began) / _rounds_to_go(len(alive), len(self.rounds))
             at_once = 1 if made().together else IN_BLOCK
             while True:
                 before, mine = self.elapsed, len(made().rows)
                 yield Batch("main", (self.space.baseline, *alive), self._draw(prompts, at_once))
+                if len(made().rows) == mine:  # the baseline cannot be run any more, or nothing can
+                    return ranked
                 passes += at_once
                 self._learn_opening(alive, self.elapsed - before, made().rows[mine:])
                 alive = [c for c in alive if not made().status[c.key].given_up]
                 each = _seconds_each(made().rows[rows:]) or each
                 ends = self.elapsed + each * (len(alive) + 1) * at_once
-                if not alive or ends > (end if passes < FEWEST_PASSES else began + share):
+                late = ends > (end if passes < FEWEST_PASSES else began + share)
+                if not alive or late:
                     break
             standings = _rank(made().plan, mark_disturbed(made().rows), alive)
             measured = [s.candidate for s in standings if s.speedup is not None]
@@ -266,6 +272,13 @@ class Tuning:
             alive = [*(s.candidate for s in standings[:keep]), *joined]
         self._choosing = False
         return ranked
+
+    def _auditing(self, made: Measurement, ranked: Sequence[Candidate]) -> float:
+        """Seconds that the audit of the leader would take."""
+        if not ranked:
+            return 0.0
+        pair = (self.space.baseline, ranked[0])
+        return expected_seconds(replace(made.plan, candidates=pair), rows_of(made.rows, pair))
 
     def _learn_opening(
         self, candidates: Sequence[Candidate], seconds: float, rows: Sequence[Row]
@@ -305,8 +318,10 @@ class Tuning:
                 late = self.elapsed + seconds + after > self.budget
                 if late or found.status[winner.key].given_up:
                     return
-                some, began = prompts[i : i + at_once], self.elapsed
+                some, began, there = prompts[i : i + at_once], self.elapsed, len(found.rows)
                 yield Batch("confirm", pair, self._draw(some, len(some), from_start=True))
+                if len(made().rows) == there:
+                    return
                 seconds = self.elapsed - began
             if _is_narrow(made(), winner):
                 return

@@ -69,9 +69,12 @@ class TuneLive(Live):
 
     def __call__(self, event: Event) -> None:
         tuning = self.tuning
-        if tuning is None or not isinstance(event, Running | Ran):
-            if isinstance(event, WarmingUp | Notice | Comparing):
+        if tuning is None or not isinstance(event, Running | Ran | Comparing):
+            if isinstance(event, WarmingUp | Notice):
                 super().__call__(event)
+            return
+        if isinstance(event, Comparing):
+            self._spent(tuning, f"audit: {event.candidate.key}")
             return
         slot = event.slot if isinstance(event, Running) else event.row.slot
         if isinstance(event, Running):
@@ -79,14 +82,11 @@ class TuneLive(Live):
         else:
             tps = event.row.generation.decode_tps if event.row.generation else None
         stage = "comparing" if slot.phase == "confirm" else f"round {len(tuning.rounds) + 1}"
-        left = max(0.0, tuning.budget - tuning.elapsed)
-        self._show(
-            f"{stage}: {slot.candidate.key}",
-            round(tuning.elapsed),
-            round(tuning.budget),
-            f"{tps:.1f} tok/s" if tps else "",
-            duration(left),
-        )
+        self._spent(tuning, f"{stage}: {slot.candidate.key}", f"{tps:.1f} tok/s" if tps else "")
+
+    def _spent(self, tuning: Tuning, what: str, speed: str = "") -> None:
+        spent, budget = min(tuning.elapsed, tuning.budget), tuning.budget
+        self._show(what, round(spent), max(round(budget), 1), speed, duration(budget - spent))
 
 
 class Teller:

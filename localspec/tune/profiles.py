@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -172,18 +173,30 @@ def read(name: str) -> Profile:
 _ANEW = "Mend it, or make it anew with `localspec tune`."
 
 
+def own_name(name: str, target: Path) -> str:
+    """``name``, or one like it, if that is taken by a profile of another file."""
+    tried = name
+    for n in count(2):
+        if tried not in names() or _taken_by(tried) in (None, str(target.resolve())):
+            break
+        tried = f"{name}-{n}"
+    return tried
+
+
+def _taken_by(name: str) -> str | None:
+    try:
+        return read(name).target.path
+    except ProfileError:
+        return None  # it is moved aside, and may be
+
+
 def keep(profile: Profile) -> Path:
     """Write it. What has its name and is no profile of the same target is moved aside first."""
     path = file_of(profile.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            try:
-                same = read(profile.name).target.path == profile.target.path
-            except ProfileError:
-                same = False
-            if not same:
-                path.replace(_free(path))
+        if path.exists() and _taken_by(profile.name) != profile.target.path:
+            path.replace(_free(path))
     except OSError as error:
         raise ProfileError(f"{path} cannot be written: {error.strerror}.", "") from None
     write(str(path), profile.model_dump_json(indent=1) + "\n")

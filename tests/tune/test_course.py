@@ -204,6 +204,17 @@ def test_slow_candidates_start_fewer_and_those_dropped_give_their_memory_back():
     assert quick.tuning.winner not in quick.dropped
 
 
+def test_a_baseline_that_is_lost_ends_it_at_once():
+    machine = Machine(three_is_best)
+    batches = machine.tuning.batches(lambda: machine.measurement)
+    asked = 0
+    for _ in batches:  # and nothing is run
+        machine.now += 1e-4
+        asked += 1
+    assert asked < 10
+    assert machine.tuning.winner is None
+
+
 def test_a_budget_too_small_guesses_nothing_and_says_what_is_needed():
     machine = Machine(three_is_best, tps=5, budget=30)
     found = decided(machine)

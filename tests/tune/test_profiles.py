@@ -295,6 +295,14 @@ def test_a_profile_of_another_model_is_not_written_over(kept, files, tiny_bytes)
     assert profiles.names() == ["mine"]
 
 
+def test_two_files_of_one_name_have_profiles_of_their_own(kept, files, tiny_bytes):
+    assert profiles.own_name("mine", files[0]) == "mine"
+    assert profiles.own_name("mine", tiny_bytes) == "mine-2"
+    profiles.keep(profile_of(tiny_bytes, name="mine-2"))
+    assert profiles.own_name("mine", tiny_bytes) == "mine-2"
+    assert profiles.own_name("mine", files[1]) == "mine-3"
+
+
 def test_profiles_are_listed_shown_and_removed(kept, capsys):
     assert code_of("profiles") == code_of("profiles", "show", "mine") == 0
     assert capsys.readouterr().out.count("draft") > 2
