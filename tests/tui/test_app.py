@@ -25,6 +25,7 @@ from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.footer import Footer
+from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 from localspec.tui.widgets.prompt import Prompt
 
@@ -294,3 +295,21 @@ def test_many_colours_have_the_soft_ones(make_app: MakeApp) -> None:
     app = make_app()
     assert not app.few_colours
     assert app.get_css_variables()["panel"] == "#232933"
+
+
+@pytest.mark.parametrize("theme", ["localspec", "localspec-light"])
+async def test_the_tint_of_drafted_text_is_left_of_256_colours(
+    make_app: MakeApp, theme: str
+) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.theme = theme
+        view = MarkdownView()
+        await app.screen.mount(view)
+        view.append("plain ")
+        view.append("drafted", drafted=True)
+        view.flush()
+        await pilot.pause()
+        grounds = {s.text.strip(): s.style.bgcolor for s in view.render_line(0)}
+        plain, drafted = (grounds[w].downgrade(ColorSystem.EIGHT_BIT) for w in ("plain", "drafted"))
+        assert plain != drafted

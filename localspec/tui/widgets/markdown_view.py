@@ -177,12 +177,20 @@ class MarkdownView(Widget):
             marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
             content = content.stylize(marked, start, len(content) if end < 0 else end)
         width = self.content_size.width or self._width
-        options = RenderOptions(self._get_style, {"text_wrap": "nowrap", "text_overflow": "clip"})
+        options = RenderOptions(self._span_style, {"text_wrap": "nowrap", "text_overflow": "clip"})
         drawn = content.render_strips(width, 1, style, options) if content else [Strip.blank(0)]
         strip = drawn[0].adjust_cell_length(width, style.rich_style).apply_offsets(0, y)
         if selected is None:
             self._strips[y] = strip
         return strip
+
+    def _span_style(self, style: Style | str) -> Style:
+        """Textual darkens a background of less than 100 % twice: of a tint too little is left for
+        256 colours, which is what SSH passes on of a terminal's."""
+        if style != ".drafted":
+            return self._get_style(style)
+        own = self.get_component_styles("drafted")
+        return Style(background=own.background, underline=own.text_style.underline)
 
     # ---- selection ----------------------------------------------------------------------------
 
