@@ -71,8 +71,8 @@ class Space:
         return self._distinct(s for turn in in_turn for s in turn if s is not None)
 
     def near(self, candidate: Candidate) -> list[Candidate]:
-        """One step away from a candidate: shorter and longer drafts, another ``p_min``, n-gram
-        drafts before its own; or fewer and more nodes of a tree."""
+        """One step away from a candidate: an adaptive length, shorter and longer drafts, another
+        ``p_min``, n-gram drafts before its own; or fewer and more nodes of a tree."""
         setting = self._settings[candidate.key]
         return self._distinct(self._steps(setting))
 
@@ -101,7 +101,10 @@ class Space:
             for nodes in TREES if setting.tree == "auto" else _beside(setting.tree, TREES):
                 yield replace(setting, tree=nodes)
             return
-        if setting.n_max != "auto":
+        if setting.n_max == "auto":
+            yield replace(setting, n_max=spec.settings().n_max)
+        else:
+            yield replace(setting, n_max="auto")
             for n in _beside(setting.n_max, LENGTHS):
                 if n <= (spec.limit or n):
                     yield replace(setting, n_max=n)
