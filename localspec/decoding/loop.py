@@ -121,6 +121,8 @@ class Session:
         self.lengths: Lengths | None = None
         self.plain: Target | None = None
         self.held: list[int] = []
+        self._unread: list[int] = []
+        """Held like ``held``, but the drafter has not read it: of no use to it, but to others."""
 
     def close(self) -> None:
         self.drafter.close()
@@ -131,18 +133,22 @@ class Session:
     def clear(self) -> None:
         self.target.context.clear()
         self.drafter.reset()
-        self.held = []
+        self.held, self._unread = [], []
 
     def adopt(self, other: Session) -> None:
         """Take over another session's conversation state (DESIGN section 3, switching).
 
-        A drafter that reads the target's hidden states needs them for the whole conversation: its
-        session starts empty, and the next turn prefills it again.
+        A drafter that reads the target's hidden states needs them for the whole conversation: the
+        next turn prefills it again. Until then the state is kept, for another switch.
         """
         self.clear()
-        if other.held and not self.drafter.needs.reads_target:
+        ids = other.held or other._unread
+        if ids:
             self.target.context.copy_state(other.target.context)
-            self.held = list(other.held)
+        if self.drafter.needs.reads_target:
+            self._unread = list(ids)
+        else:
+            self.held = list(ids)
 
     def warm_up(self) -> None:
         """Decode every verify batch size once (graph reserve and caches), then clear."""
@@ -156,6 +162,7 @@ class Session:
             self.clear()
 
     def _keep_prefix(self, prompt: Sequence[int], reuse: bool) -> int:
+        self._unread = []
         keep = common_prefix(self.held, prompt) if reuse else 0
         keep = min(keep, len(prompt) - 1)  # at least one token must be evaluated for a row
         keep = self.drafter.reusable(prompt, keep)

@@ -181,6 +181,31 @@ def test_whatever_drafter_follows_which_the_next_answer_is_a_fresh_sessions(chat
         held = len(chat.ids) - 1  # the last one was emitted, never evaluated
 
 
+@pytest.mark.parametrize(
+    ("chat", "between"),
+    [*(("demo", name) for name in ("eagle3", "dflash tree", "ngram+eagle3")), ("demo-mtp", "mtp")],
+    indirect=["chat"],
+)
+def test_a_drafter_that_was_chosen_and_left_before_a_turn_costs_no_prefill(
+    chat: Chat, between: str
+) -> None:
+    chat.switch("none")
+    chat.ids += chat.turn(QUESTIONS[0]).tokens
+    held = len(chat.ids) - 1
+    for name in (between, between, "ngram"):
+        chat.switch(name)
+    run = chat.turn(QUESTIONS[1])
+    assert run.cached_tokens == held
+    assert equal(run, chat.fresh("ngram"))
+    chat.ids += run.tokens
+    chat.switch(between)
+    run = chat.turn(QUESTIONS[2])
+    assert run.cached_tokens == 0  # what it reads of the target has to be made again
+    assert equal(run, chat.fresh(between)) or (
+        "tree" in between and chat.near_tie(run, chat.fresh(between))
+    )
+
+
 @pytest.mark.parametrize("chat", ["demo-mtp"], indirect=True)
 def test_a_hybrid_models_state_goes_with_the_conversation(chat: Chat) -> None:
     path = ["none", "mtp", "ngram", "ngram+mtp", "mtp", "none", "ngram", "mtp"]
