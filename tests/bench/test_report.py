@@ -457,6 +457,16 @@ def test_automatic_lengths_are_named_and_what_was_chosen_is_said(made, prompts):
     json.loads(report.to_json(result))
 
 
+def test_what_n_and_the_rates_count_of_a_tree_is_said(made, prompts):
+    tree = made.candidate("small", 4, tree=8)
+    counts = Counts(20, 18, 20, 63, 54, 30, 126, (15, 10, 5), (18, 15, 10), lengths=(2, 0, 0, 18))
+    rows = [made.row(made.candidate(), p, made.generation()) for p in prompts]
+    rows += [made.row(tree, p, made.generation(counts=counts)) for p in prompts]
+    text = "\n".join(table.notes(make(made, rows, [made.candidate(), tree], prompts)))
+    assert "n are the levels of its trees, and the rates count levels" in text
+    assert "a draft has 7.0 nodes on average" in text
+
+
 def test_automatic_trees_are_named_and_their_sizes_said(made, prompts):
     auto = made.candidate("small", 8, auto=True, tree=63)
     counts = replace(DRAFTED, steps=20, steps_with_draft=15, nodes=90)
