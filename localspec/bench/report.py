@@ -307,7 +307,6 @@ def row_record(row: Row) -> Json:
     return {
         "prompt": s.prompt.prompt.id,
         "workload": s.prompt.prompt.workload,
-        "base": s.candidate.base.name,
         "drafter": s.candidate.drafter.name,
         "n_max": s.candidate.drafter.draft_length,
         "temperature": s.candidate.temperature,
@@ -328,6 +327,7 @@ def row_record(row: Row) -> Json:
         "other_load": row.conditions.other_load,
         "clock_mhz": row.conditions.clock,
         "flags": sorted(row.flags),
+        "base": s.candidate.base.name,
     }
 
 

@@ -248,7 +248,6 @@ class RunRecord(_Part):
 
     prompt: str
     workload: str
-    base: str
     drafter: str
     n_max: DraftLength
     temperature: float
@@ -269,6 +268,7 @@ class RunRecord(_Part):
     other_load: float | None
     clock_mhz: float | None
     flags: list[Flag]
+    base: str
 
 
 class Result(_Part):

@@ -219,7 +219,7 @@ def test_a_sweep_end_to_end(options, tmp_path, capsys):
     assert other["reference_speedup"] > 0
     assert other["reference_speedup_ci"] is not None
     assert other["verdict"] == "baseline"
-    assert (tmp_path / "r.csv").read_text().splitlines()[0].split(",")[2] == "base"
+    assert (tmp_path / "r.csv").read_text().splitlines()[0].endswith(",base")
     said = [line for line in table.alarms(result) if "quantized V cache requires" in line]
     assert len(said) == 2, "one a file, for the baseline and its drafter together"
     assert "over reference [95 %]" in capsys.readouterr().out

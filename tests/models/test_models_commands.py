@@ -527,4 +527,4 @@ def test_a_file_on_the_hub_is_judged_by_its_header(
     # the embeddings are the output too; of Q8_0, x86 keeps no second copy
     assert found["need"]["CPU"]["weights"] >= 17_000_000
     typed("models", "fit", "hf:me/Large-GGUF:Q8_0", "--drafter", "eagle3", code=2)
-    assert "get the model first" in typed.err
+    assert "get it first: localspec models pull" in typed.err
