@@ -12,6 +12,7 @@ from localspec.bench.plan import Candidate, Plan, Prepared, Slot
 from localspec.bench.rows import Row
 from localspec.bench.runner import Batch, Measurement, Status
 from localspec.catalog import DrafterSpec
+from localspec.records import Counts
 from localspec.tune.course import Tuning
 from localspec.tune.space import Space
 
@@ -44,10 +45,12 @@ class Machine:
         wrong: Callable[[Candidate], Audit] = lambda _: Audit(identical=True, compared=3),
         where: list[Prepared] | None = None,
         refused: Callable[[Candidate], bool] = lambda _: False,
+        accept_length: int = 2,
     ) -> None:
         self.now = 0.0
         self.speed, self.tps, self.noise, self.refused = speed, tps, noise, refused
         self.rng = random.Random(4)
+        self.accept_length = accept_length
         self.space = Space(specs)
         first = self.space.first()
         self.measurement = Measurement(
@@ -105,7 +108,9 @@ class Machine:
             self.now += OPENING
         ratio = 1.0 if candidate.is_baseline else self.speed(candidate, prompt)
         tps = self.tps * ratio * 2.718281828 ** self.rng.gauss(0, self.noise)
-        made = made_runs.generation(range(100, 100 + TOKENS), tps=tps)
+        calls = (TOKENS - 1) // (1 if candidate.is_baseline else self.accept_length)
+        counts = Counts(steps=calls, target_calls=calls, decode_tokens=TOKENS - 1)
+        made = made_runs.generation(range(100, 100 + TOKENS), tps=tps, counts=counts)
         slot = Slot(len(self.measurement.rows), candidate, prompt, run, 5 + run, 0, batch.phase)
         self.measurement.rows.append(Row(slot, made))
         self.now += made.times.end_to_end

@@ -20,7 +20,8 @@ from localspec.units import many
 Decision = Literal["faster", "baseline", "undecided"]
 
 WORTH = 1.02
-"""A drafter whose speedup is shown to be under this is not worth its memory: the baseline wins."""
+"""A drafter whose speedup is shown to be under this is not worth its memory: the baseline wins. So
+does it where the accept length is, which no speedup exceeds."""
 GUESSED_PAIRS = 8
 """Pairs that are asked for where too few were made to know how they spread."""
 MOST_MINUTES = 999.0
@@ -81,20 +82,23 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
             Wanted(GUESSED_PAIRS),
         )
     low, high = found.interval
-    if low > 1:
+    length = measured.figures.counts.accept_length
+    idle = length is not None and length < WORTH
+    if low > 1 and not idle:
         return Outcome("faster", f"{winner.key} is faster than the baseline.", *shown)
-    if high < WORTH and not tuning.searched:
-        more = f"{tuning.untried} others were" if tuning.untried else "what lies near it was"
-        why = f"{winner.key}, the best that there was time for, is not faster; {more} not tried."
-        minutes = max(tuning.time_to_search(), 1.25 * tuning.budget) / 60
-        return Outcome("undecided", why, *shown, minutes)
-    if high < WORTH:
-        how = "slower" if high < 1 else f"no more than {high - 1:.1%} faster"
-        return Outcome(
-            "baseline",
-            f"The baseline wins: {winner.key}, the best that was found, is {how}.",
-            *shown,
-        )
+    if idle or high < WORTH:
+        if not tuning.searched:
+            more = f"{tuning.untried} others were" if tuning.untried else "what lies near it was"
+            why = (
+                f"{winner.key}, the best that there was time for, is not faster; {more} not tried."
+            )
+            minutes = max(tuning.time_to_search(), 1.25 * tuning.budget) / 60
+            return Outcome("undecided", why, *shown, minutes)
+        how = "is slower" if high < 1 else f"is no more than {high - 1:.1%} faster"
+        if idle:  # a pass of the target takes no less time for having a draft to check
+            how = f"hardly drafts and so cannot be faster (accept length {length:.2f})"
+        why = f"The baseline wins: {winner.key}, the best that was found, {how}."
+        return Outcome("baseline", why, *shown)
     return undecided(
         f"{winner.key} is the best that was found, and it cannot be told from the baseline yet.",
         needed(list(by_prompt.values()), len(tuning.prompts.held_out) if tuning.prompts else 1),

@@ -102,6 +102,14 @@ def test_no_advantage_of_any_size_is_the_baseline_too():
     assert "no more than" in found.why
 
 
+def test_a_drafter_that_never_drafts_is_the_baseline_whatever_the_clock_says():
+    """As adaptive lengths do where drafts do not pay."""
+    for speed in (1.0, 1.06):
+        found = decided(Machine(lambda *_, s=speed: s, noise=0.1, accept_length=1))
+        assert found.decision == "baseline"
+        assert "accept length 1.00" in found.why
+
+
 def test_the_luckiest_of_many_equals_is_not_called_faster():
     """Each run's speed is luck: what led when it was chosen is measured anew."""
     leading, verdicts = [], []
