@@ -136,7 +136,7 @@ async def prompt(app: Any, lag: Lag) -> None:
 
     field = app.screen.query_one(Prompt)
     async with lag.during(f"paste of {len(PASTE.splitlines()):,} lines", 1.0):
-        field.post_message(Paste(PASTE))
+        app.post_message(Paste(PASTE))
     async with lag.during("prompt of 5,000 lines: resized"):
         await resize(app)
     async with lag.during("prompt of 5,000 lines: a letter"):

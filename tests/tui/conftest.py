@@ -12,6 +12,7 @@ from textual.widgets import Input, TextArea
 from localspec.tui import ahead
 from localspec.tui.app import LocalspecApp
 from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets import unhurried
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +52,9 @@ def make_app(settings: SettingsStore) -> Callable[..., LocalspecApp]:
         return LocalspecApp(settings=settings, **given)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _whole_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are painted in one go however slow the machine is."""
+    monkeypatch.setattr(unhurried, "PAINT_SECONDS", 60.0)

@@ -11,7 +11,10 @@ from rich.color import ColorSystem
 from textual.color import Color
 from textual.command import CommandPalette
 from textual.content import Content
-from textual.widgets import Button, OptionList, Static
+from textual.events import Paste
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widgets import Button, DataTable, OptionList, Static
 
 from localspec.errors import EngineDied
 from localspec.terms import TERMS
@@ -24,6 +27,7 @@ from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets import unhurried
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
@@ -313,3 +317,47 @@ async def test_the_tint_of_drafted_text_is_left_of_256_colours(
         grounds = {s.text.strip(): s.style.bgcolor for s in view.render_line(0)}
         plain, drafted = (grounds[w].downgrade(ColorSystem.EIGHT_BIT) for w in ("plain", "drafted"))
         assert plain != drafted
+
+
+class Lines(unhurried.Unhurried, DataTable[str]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self.passes += 1
+        return super().render_lines(crop)
+
+
+async def test_a_table_is_painted_in_parts_until_all_of_it_is_there(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unhurried, "PAINT_SECONDS", -1.0)  # one line in one go
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = Lines()
+        await app.screen.mount(table, before="#chat-main")
+        table.add_column("number")
+        for i in range(6):
+            table.add_row(f"line {i}")
+        while table.passes < 7:  # the header too
+            await pilot.pause(0.01)
+        await pilot.pause()
+        shown = app.export_screenshot(simplify=True)
+        assert all(f"line&#160;{i}" in shown for i in range(6))
+
+
+async def test_a_long_question_is_not_wrapped_and_sent_as_it_is(make_app: MakeApp) -> None:
+    text = "".join(f"{i}: a line that is longer than the field {'x' * 80}\n" for i in range(600))
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        prompt = app.screen.query_one(Prompt)
+        app.post_message(Paste(text))
+        await pilot.pause()
+        assert not prompt.soft_wrap
+        assert prompt.text == text
+        prompt.write("short")
+        assert prompt.soft_wrap
+        prompt.write(text)
+        assert not prompt.soft_wrap
+        assert prompt.text == text

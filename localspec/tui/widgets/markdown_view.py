@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from itertools import islice
 
@@ -19,8 +20,12 @@ from localspec.tui.markdown import Block, Document, Line
 
 AT_ONCE = 12
 """Closed blocks that are wrapped in one go; more take turns with the event loop."""
-PART = 800
+WRAP_SECONDS = 0.008
+"""So long texts are wrapped anew in one go."""
+PART = 400
 """Characters of a kept text that are parsed in one go."""
+SHOW_SECONDS = 0.3
+"""A kept text is shown at most so often while it is parsed: a layout takes as long as a part."""
 
 
 class MarkdownView(Widget):
@@ -61,6 +66,7 @@ class MarkdownView(Widget):
         self.document = Document()
         self._width = 0
         self._closed_lines: list[Line] = []
+        self._shown = 0  # lines when it was laid out
         self._wrapped = 0  # closed blocks in those lines
         self._open_lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
@@ -74,25 +80,35 @@ class MarkdownView(Widget):
 
     def flush(self) -> None:
         """Show what was appended."""
+        self._take_in()
+        lines = len(self._closed_lines) + len(self._open_lines)
+        self.refresh(layout=lines != self._shown)
+        self._shown = lines
+
+    def _take_in(self) -> None:
         self.document.parse()
-        before = len(self._closed_lines) + len(self._open_lines)
+        self._strips = {y: s for y, s in self._strips.items() if y < len(self._closed_lines)}
         if self._width and not self._rewrapping:
             self._wrap_new()
-        self._strips = {y: s for y, s in self._strips.items() if y < len(self._closed_lines)}
-        self.refresh(layout=len(self._closed_lines) + len(self._open_lines) != before)
 
     async def fill(self, runs: Iterable[tuple[str, bool]]) -> None:
         """A whole text, as (text, was it drafted) in turn; the event loop goes on meanwhile."""
         waiting = 0
+        shown = time.monotonic() - SHOW_SECONDS
         for text, drafted in runs:
             for start in range(0, len(text), PART):
                 part = text[start : start + PART]
                 self.append(part, drafted=drafted)
                 waiting += len(part)
-                if waiting >= PART:
-                    waiting = 0
+                if waiting < PART:
+                    continue
+                waiting = 0
+                if time.monotonic() - shown < SHOW_SECONDS:
+                    self._take_in()
+                else:
+                    shown = time.monotonic()
                     self.flush()
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
         self.flush()
 
     # ---- lines --------------------------------------------------------------------------------
@@ -128,9 +144,12 @@ class MarkdownView(Widget):
         closed: list[Line] = []
         done = 0
         while done < len(self.document.closed):
-            for block in islice(self.document.closed, done, done + 3):
+            until = time.monotonic() + WRAP_SECONDS
+            for block in islice(self.document.closed, done, None):
                 closed += self._lines_of(block, first=not done)
                 done += 1
+                if time.monotonic() > until:
+                    break
             await asyncio.sleep(0)
             if width != self._width:
                 return
@@ -144,7 +163,8 @@ class MarkdownView(Widget):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         self._set_width(width)
-        return len(self._closed_lines) + len(self._open_lines)
+        self._shown = len(self._closed_lines) + len(self._open_lines)
+        return self._shown
 
     # ---- drawing ------------------------------------------------------------------------------
 

@@ -55,8 +55,12 @@ class Prompt(TextArea):
 
     def write(self, text: str) -> None:
         """Put ``text`` in place of what is there, the cursor at its end."""
-        self.soft_wrap = text.count("\n") < LONG
+        long = text.count("\n") >= LONG
+        if long:
+            self.soft_wrap = False
         self.load_text(text)
+        if not long:
+            self.soft_wrap = True
         self.move_cursor(self.document.end)
 
     def action_cursor_up(self, select: bool = False) -> None:

@@ -28,6 +28,7 @@ from localspec.bench.table import (
     notes,
 )
 from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
+from localspec.tui.widgets.unhurried import Unhurried
 
 Json = dict[str, Any]
 WORDS = {
@@ -49,7 +50,7 @@ SIDE_BY_SIDE = 96
 """From this width on the plots stand beside each other."""
 
 
-class Figures(DataTable[Text]):
+class Figures(Unhurried, DataTable[Text]):
     """A table of ``Column``s; cells are changed in place as long as its columns stay."""
 
     DEFAULT_CSS = """
