@@ -47,6 +47,7 @@ class Terminal:
             command, stdin=slave, stdout=slave, stderr=slave, env=dict(env), start_new_session=True
         )
         os.close(slave)
+        self._gone = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -57,8 +58,8 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._reader.join(5)
-        os.close(self._master)
+        if not self._gone:
+            self.hang_up()
 
     # ---- what it shows ------------------------------------------------------------------------
 
@@ -104,6 +105,12 @@ class Terminal:
         # the kernel tells it to a session that has taken the terminal for its own
         os.killpg(self.process.pid, signal.SIGWINCH)
 
+    def hang_up(self) -> None:
+        """The terminal is gone; nobody tells the program, which never took it for its own."""
+        self._gone = True
+        self._reader.join(5)
+        os.close(self._master)
+
     # ---- inside -------------------------------------------------------------------------------
 
     def _size(self, handle: int, columns: int, lines: int) -> None:
@@ -114,7 +121,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def _read(self) -> None:
-        while True:
+        while not self._gone:
             try:
                 ready, _, _ = select.select([self._master], [], [], 0.2)
                 if not ready:

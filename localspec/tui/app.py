@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,10 +121,18 @@ class LocalspecApp(App[None]):
         lower_priority()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.set_interval(ENGINE_CHECK_SECONDS, self.engine.check)
+        if not self.is_headless:
+            self.set_interval(ENGINE_CHECK_SECONDS, self._end_without_terminal)
         if self.settings.problem:
             self.notify(self.settings.problem, severity="warning", markup=False)
         if self.setup.model is None:
             self.action_first_model()
+
+    def _end_without_terminal(self) -> None:
+        """A terminal that is gone, and nobody was told (nohup, a lost hang-up): Textual would go on
+        reading its end for ever, and the engine keep the model."""
+        if not os.isatty(sys.__stdin__.fileno() if sys.__stdin__ else -1):
+            self.exit(return_code=1)
 
     def on_ready(self) -> None:
         self._painted = True

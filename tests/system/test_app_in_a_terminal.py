@@ -76,3 +76,13 @@ def test_chat_speculation_ab_every_mode_and_out(home: dict[str, str], demo_model
         assert app.process.returncode == 0
         assert "Traceback" not in app.whole
         engine.wait(10)  # it ends with the app
+
+
+def test_without_its_terminal_the_app_ends_and_the_engine_with_it(home: dict[str, str]) -> None:
+    """Also where no hang-up is told (nohup), where Textual reads the end of the terminal for
+    ever."""
+    with Terminal(LOCALSPEC, env=home, columns=80, lines=24) as app:
+        app.wait_for("Ask something")
+        app.hang_up()
+        app.process.wait(30)
+        assert app.process.returncode == 1
