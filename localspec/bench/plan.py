@@ -190,12 +190,17 @@ def make_candidates(
             continue
         name = spec.name if spec.name not in taken else str(spec.path)
         taken.add(name)
-        lengths = n_max or _default_lengths(spec, quick or several_computed)
+        nodes_of = dict.fromkeys(trees) if spec.method in METHODS_WITH_TREES else {}
+        depth = max(fixed, default=min(TREE_DEPTH, spec.limit or TREE_DEPTH))
+        lengths = n_max or (
+            *_default_lengths(spec, quick or several_computed),
+            *([depth] if nodes_of else []),  # a tree stands beside its top chain
+        )
         for n in dict.fromkeys(lengths) if chains else ():
             chosen = spec.settings(n_max=n, p_min=p_min, sampled=sampled)
             settings.append(replace(chosen, name=name))
-        for nodes in dict.fromkeys(trees) if spec.method in METHODS_WITH_TREES else ():
-            chosen = spec.settings(n_max=max(fixed, default=TREE_DEPTH), tree=nodes)
+        for nodes in nodes_of:
+            chosen = spec.settings(n_max=depth, tree=nodes)
             settings.append(replace(chosen, name=f"{name} tree={nodes}"))
     several = len(set(temperatures)) > 1
     found = []

@@ -83,6 +83,15 @@ def test_trees_come_beside_the_chains_of_the_drafters_that_propose_them(draft):
         make_candidates([NGRAM], trees=(8,))
 
 
+def test_a_tree_stands_beside_the_chain_that_is_as_deep_however_short_the_sweep(draft):
+    other = replace(draft, name="other")
+    found = make_candidates([draft, other, NGRAM], trees=(16,), quick=True)
+    depths = {c.drafter.name: c.drafter.n_max for c in found if c.drafter.tree}
+    assert depths == {"small tree=16": 8, "other tree=16": 8}
+    chains = {(c.drafter.name, c.drafter.n_max) for c in found if not c.drafter.tree}
+    assert {("small", 8), ("other", 8)} <= chains
+
+
 def test_several_computed_drafters_are_measured_at_one_length_each(draft):
     other = replace(draft, name="other", n_max=6)
     found = make_candidates([draft, other, NGRAM])
