@@ -66,7 +66,8 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
         minutes = None
         if wanted is not None and seconds is not None:
             comparing = wanted.pairs * seconds / (1 - CHOOSING)
-            minutes = max(comparing, 1.25 * tuning.budget) / 60
+            searching = 0.0 if tuning.searched else tuning.time_to_search()
+            minutes = max(comparing, searching, 1.25 * tuning.budget) / 60
         prompts = 2 * wanted.prompts if wanted is not None and wanted.prompts else None
         return Outcome("undecided", why, *shown, minutes, prompts)
 
@@ -99,8 +100,10 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
             how = f"hardly drafts and so cannot be faster (accept length {length:.2f})"
         why = f"The baseline wins: {winner.key}, the best that was found, {how}."
         return Outcome("baseline", why, *shown)
+    untried = f"; {tuning.untried} others were not tried" if tuning.untried else ""
     return undecided(
-        f"{winner.key} is the best that was found, and it cannot be told from the baseline yet.",
+        f"{winner.key} is the best that was found, and it cannot be told from the baseline yet"
+        f"{untried}.",
         needed(list(by_prompt.values()), len(tuning.prompts.held_out) if tuning.prompts else 1),
     )
 
