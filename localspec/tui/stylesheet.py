@@ -12,13 +12,13 @@ from functools import cache, cached_property
 from inspect import getfile
 from typing import TYPE_CHECKING
 
+from textual.css.model import RuleSet
 from textual.css.parse import parse
 from textual.css.stylesheet import Stylesheet
 from textual.css.tokenize import tokenize_values
 from textual.dom import DOMNode
 
 if TYPE_CHECKING:
-    from textual.css.model import RuleSet
     from textual.css.tokenizer import Token
     from textual.css.types import CSSLocation
 
@@ -107,8 +107,17 @@ class Sheet(Stylesheet):
             parsed.rules(piece)
 
 
+class _Rule(RuleSet):
+    """Each is looked for in a set whenever a widget is styled: by its identity, as ``RuleSet`` is,
+    but without a call of Python's."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
 def _ranked(rule: RuleSet, tie_breaker: int) -> RuleSet:
     other = copy.copy(rule)
+    other.__class__ = _Rule
     other.tie_breaker *= tie_breaker
     return other
 
