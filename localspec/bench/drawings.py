@@ -9,7 +9,13 @@ from itertools import cycle
 from math import log
 from typing import Any
 
-from localspec.bench.series import Series, baselines, reach_by_position, speed_by_length
+from localspec.bench.series import (
+    Series,
+    baselines,
+    predicted_by_length,
+    reach_by_position,
+    speed_by_length,
+)
 from localspec.bench.svg import (
     COLOURS,
     FAINT,
@@ -88,7 +94,13 @@ class Plot:
 
 def plots(result: Json) -> list[Plot]:
     """All that this result has the figures for."""
-    found = [speedups(result), speeds(result), reach(result), time_of_a_token(result)]
+    found = [
+        speedups(result),
+        speeds(result),
+        foreseen(result),
+        reach(result),
+        time_of_a_token(result),
+    ]
     return [plot for plot in found if plot is not None]
 
 
@@ -209,6 +221,17 @@ def speeds(result: Json) -> Plot | None:
     return _lines(title, under, series, baselines(result), low=0.0)
 
 
+def foreseen(result: Json) -> Plot | None:
+    """What the cost model predicts for every draft length, and what was measured at some."""
+    both = [(p, m) for p, m in predicted_by_length(result) if p.xs]
+    if not both:
+        return None
+    title = "Decode tok/s that the costs predict (lines), and that were measured (rings)"
+    under = "the most tokens drafted a step"
+    predicted, measured = zip(*both, strict=True)
+    return _lines(title, under, predicted, baselines(result), rings=measured, low=0.0)
+
+
 def reach(result: Json) -> Plot | None:
     series = [s for s in reach_by_position(result) if s.xs]
     if not series:
@@ -223,11 +246,12 @@ def _lines(
     series: Sequence[Series],
     level: Sequence[tuple[str, float]],
     *,
+    rings: Sequence[Series] = (),
     low: float | None = None,
     high: float | None = None,
 ) -> Plot:
     height, bottom, top, left, right = 300.0, 250.0, 40.0, 48.0, WIDTH - 200.0
-    values = [y for s in series for y in s.ys] + [v for _, v in level]
+    values = [y for s in (*series, *rings) for y in s.ys] + [v for _, v in level]
     marks = ticks(min(values) if low is None else low, max(values) if high is None else high)
     xs = sorted({x for s in series for x in s.xs})
     across = _scale(xs[0] - 0.3, xs[-1] + 0.3, left, right)
@@ -250,8 +274,14 @@ def _lines(
     for one, colour in zip(series, cycle(COLOURS), strict=False):
         points = [(across(x), up(y)) for x, y in zip(one.xs, one.ys, strict=True)]
         parts.append(path(points, colour))
-        parts += [dot(x, y, 3.5, colour) for x, y in points]
+        if not rings:
+            parts += [dot(x, y, 3.5, colour) for x, y in points]
         ends.append((points[-1][1], one.name, colour))
+    for one, colour in zip(rings, cycle(COLOURS), strict=False):
+        parts += [
+            dot(across(x), up(y), 5, colour, hollow=True)
+            for x, y in zip(one.xs, one.ys, strict=True)
+        ]
     parts += _ends(ends, right + 14, top, bottom)
     return Plot(title, height, tuple(parts))
 

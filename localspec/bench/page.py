@@ -11,12 +11,15 @@ import jinja2
 from localspec.bench import svg
 from localspec.bench.drawings import plots
 from localspec.bench.table import (
+    COSTS,
     UNICODE,
     advised,
     alarms,
     columns,
     conclusions,
     cost_notes,
+    costs_heading,
+    costs_shown,
     heading,
     notes,
     winning,
@@ -38,7 +41,11 @@ def to_html(result: Json) -> str:
         conclusions=conclusions(result),
         alarms=alarms(result),
         advised=advised(result),
-        costs=[line for model in result.get("cost_model") or () for line in cost_notes(model)],
+        costs=[
+            (costs_heading(model), costs_shown(model), cost_notes(model))
+            for model in result.get("cost_model") or ()
+        ],
+        cost_columns=COSTS,
         notes=notes(result),
         columns=columns(result),
         signs=UNICODE,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.bench.table import name, whose
+from localspec.bench.table import costs_of, name, whose
 
 Json = dict[str, Any]
 
@@ -60,6 +60,18 @@ def reach_by_position(result: Json) -> list[Series]:
         )
         for c in longest.values()
     ]
+
+
+def predicted_by_length(result: Json) -> list[tuple[Series, Series]]:
+    """tok/s by draft length of each cost model: predicted of all lengths, measured of some."""
+    found = []
+    for model in result.get("cost_model") or ():
+        who = _named(result, model, costs_of(model))
+        lengths = [p for p in model["lengths"] if p["n"]]
+        predicted = [(p["n"], p["predicted_tps"]) for p in lengths]
+        measured = [(p["n"], p["measured_tps"]) for p in lengths if p["measured_tps"]]
+        found.append((_series(who, predicted), _series(who, measured)))
+    return found
 
 
 def _measured(result: Json) -> list[Json]:

@@ -393,7 +393,7 @@ def cost_notes(model: Json) -> list[str]:
             f"In the runs a pass took {model['level']:.2f} times that (other load, other clock), "
             "and so it is predicted."
         )
-    who = model["drafter"] + _on(model)
+    who = costs_of(model)
     best = next(p for p in model["lengths"] if p["n"] == model["best_n"])
     if not best["n"]:
         one = next(p for p in model["lengths"] if p["n"])
@@ -412,13 +412,20 @@ def cost_notes(model: Json) -> list[str]:
     return lines
 
 
-def _costs(model: Json, console: Console) -> list[RenderableType]:
+def costs_of(model: Json) -> str:
+    """The drafter whose costs these are, "eagle3 on Q8_0"."""
+    return f"{model['drafter']}{_on(model)}"
+
+
+def costs_heading(model: Json) -> str:
     several = f", temperature {model['temperature']:g}" if model["temperature"] else ""
-    who = model["drafter"] + _on(model)
-    title = f"Costs of {who} at {model['depth']:.0f} tokens of context{several}"
+    return f"Costs of {costs_of(model)} at {model['depth']:.0f} tokens of context{several}"
+
+
+def _costs(model: Json, console: Console) -> list[RenderableType]:
     tables = side_by_side(COSTS, costs_shown(model), console, lambda p: p["n"] == model["best_n"])
     lines = [Text(line, style="dim") for line in cost_notes(model)]
-    return [Text(title, style="bold"), *tables, *lines]
+    return [Text(costs_heading(model), style="bold"), *tables, *lines]
 
 
 # ---- sentences --------------------------------------------------------------------------------
@@ -807,19 +814,17 @@ def _few(rows: Sequence[str]) -> str:
 
 def to_markdown(result: Json) -> str:
     chosen = columns(result)
-    lines = [
-        f"## {heading(result)}",
-        "",
-        _markdown_row([c.title.replace("/\n", "/").replace("\n", " ") for c in chosen]),
-        "|" + "|".join("---:" if c.right else "---" for c in chosen) + "|",
-    ]
-    for candidate in result["candidates"]:
-        lines.append(_markdown_row([c.cell(candidate, UNICODE) for c in chosen]))
+    lines = [f"## {heading(result)}", "", *_markdown_table(chosen, result["candidates"])]
     if by_workloads := workload_rows(result):
         lines += ["", "| workload | drafter | n | tok/s | speedup [95 %] | accept length |"]
         lines += ["|---|---|---:|---:|---|---:|", *map(_markdown_row, by_workloads)]
-    costs = [line for model in result.get("cost_model") or () for line in cost_notes(model)]
-    for group in (costs, alarms(result), notes(result), conclusions(result), advised(result)):
+    for model in result.get("cost_model") or ():
+        lines += ["", f"### {costs_heading(model)}", ""]
+        lines += _markdown_table(COSTS, costs_shown(model))
+        lines += ["", *(f"- {line}" for line in cost_notes(model))]
+    if result.get("cost_model"):
+        lines += ["", "### What was found"]
+    for group in (alarms(result), notes(result), conclusions(result), advised(result)):
         lines += ["", *(f"- {line}" for line in group)] if group else []
     return "\n".join([*lines, "", *_made_with(result)]) + "\n"
 
@@ -867,6 +872,14 @@ def workload_rows(result: Json) -> list[tuple[str, ...]]:
             number(part["accept_length"]),
         )
         for workload, c, part in parts
+    ]
+
+
+def _markdown_table(chosen: Sequence[Column], items: Sequence[Json]) -> list[str]:
+    return [
+        _markdown_row([c.title.replace("\n/", "/").replace("\n", " ") for c in chosen]),
+        "|" + "|".join("---:" if c.right else "---" for c in chosen) + "|",
+        *(_markdown_row([c.cell(item, UNICODE) for c in chosen]) for item in items),
     ]
 
 

@@ -290,9 +290,8 @@ def test_a_wrong_token_now_and_then_is_loud_and_fails_a_strict_bench(
 
 
 def test_the_cost_model_predicts_what_was_measured_and_more(options, tiny_bytes, tmp_path, capsys):
-    options = replace(
-        options, cost_model=True, max_tokens=40, markdown=str(tmp_path / "r.md"), n_max=(2, 4)
-    )
+    files = {kind: str(tmp_path / f"r.{kind}") for kind in ("markdown", "html", "svg")}
+    options = replace(options, cost_model=True, max_tokens=40, n_max=(2, 4), **files)
     assert bench(options) == 0
     result = read(options)
     (model,) = result["cost_model"]
@@ -307,4 +306,14 @@ def test_the_cost_model_predicts_what_was_measured_and_more(options, tiny_bytes,
     out, _ = capsys.readouterr()
     assert "Costs of ngram at" in out
     assert "predicted" in out
-    assert "tokens of context a pass takes" in (tmp_path / "r.md").read_text()
+    markdown, html, svg = ((tmp_path / f"r.{kind}").read_text() for kind in files)
+    for written in (markdown, html):
+        assert "Costs of ngram at" in written
+        assert "tokens of context a pass takes" in written
+    for p in model["lengths"][1:7]:
+        figures = f"{p['predicted_tps']:.1f}", f"{p['predicted_speedup']:.2f}x"
+        assert f"| {p['n']} | {figures[0]} | {figures[1]} |" in markdown
+        assert all(f'<td class="right">{figure}</td>' in html for figure in figures)
+        if p["error"] is not None:
+            assert f"| {p['error']:+.0%} |" in markdown
+    assert "tok/s that the costs predict" in svg
