@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 
+from rich.segment import Segment
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import reactive
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import RenderOptions
 from textual.widget import Widget
 
 from localspec.tui.markdown import Block, Document, Line
@@ -197,9 +197,10 @@ class MarkdownView(Widget):
             marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
             content = content.stylize(marked, start, len(content) if end < 0 else end)
         width = self.content_size.width or self._width
-        options = RenderOptions(self._span_style, {"text_wrap": "nowrap", "text_overflow": "clip"})
-        drawn = content.render_strips(width, 1, style, options) if content else [Strip.blank(0)]
-        strip = drawn[0].adjust_cell_length(width, style.rich_style).apply_offsets(0, y)
+        # it is wrapped already: Content's own strips cost twice as much
+        pieces = content.render(style, end="", parse_style=self._span_style)
+        drawn = Strip([Segment(text, look.rich_style) for text, look in pieces])
+        strip = drawn.adjust_cell_length(width, style.rich_style).apply_offsets(0, y)
         if selected is None:
             self._strips[y] = strip
         return strip
