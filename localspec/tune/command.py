@@ -184,6 +184,7 @@ def make_profile(
     assert setting is not None
     workloads = tuple(w.name for w in selection.workloads)
     result: dict[str, Any] = reports.result(report)
+    runs = confirming(report.measurement.rows)
     return profiles.Profile(
         name=options.name
         or profiles.own_name(
@@ -205,6 +206,7 @@ def make_profile(
             prompts=comparison.prompts,
             pairs=comparison.pairs,
             this_prompt_only=comparison.prompts == 1,
+            repeating=sum("repeats" in r.flags for r in runs) / len(runs),
         ),
         machine=result["machine"],
         build=result["build"],

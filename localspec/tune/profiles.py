@@ -27,6 +27,7 @@ from localspec.records import DrafterSettings, DraftLength, TreeSize
 AUTO = "auto"
 """Instead of a name: the latest profile of the model."""
 ENDING = ".json"
+MOSTLY = 0.5
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 
 
@@ -78,7 +79,8 @@ class Drafting(_Part):
 
 
 class Measured(_Part):
-    """The winner against the baseline, on prompts that were not used to choose it."""
+    """The winner against the baseline, on prompts that were not used to choose it. ``repeating``:
+    the share of the runs whose text ended in a loop, which drafters are good at."""
 
     speedup: float
     interval: tuple[float, float]
@@ -88,6 +90,7 @@ class Measured(_Part):
     prompts: int
     pairs: int
     this_prompt_only: bool = False
+    repeating: float | None = None
 
 
 class Profile(_Part):
@@ -108,12 +111,14 @@ class Profile(_Part):
 
     def sentence(self) -> str:
         """What it says, in one sentence."""
-        day, on = self.created.date().isoformat(), ", ".join(self.workloads)
-        m = self.measured
+        day, m = self.created.date().isoformat(), self.measured
+        on = "one prompt" if m is not None and m.this_prompt_only else ", ".join(self.workloads)
         if self.drafter is None:
             best = f" (the best drafter: {speedup(m)})" if m else ""
             return f"the baseline is fastest on {on}{best}, tuned {day}"
         gain = f" is {speedup(m)} on {on}" if m else f" on {on}"
+        if m is not None and (m.repeating or 0.0) > MOSTLY:
+            gain += ", in texts that mostly ran into loops"
         return f"{label(self.drafter)}{gain}, tuned {day}"
 
 

@@ -38,6 +38,10 @@ SHARED = (
     "prompts", "skipped", "warnings", "status",
 )  # fmt: skip
 """Sections of a benchmark's result that a tuning's has as well."""
+FLAGS = {
+    "repeats": "end in a loop, which inflates the accept length and so the speedup",
+    "short": "have few tokens (under 32), too few for a steady speed",
+}
 CAPTION = "These speedups chose, and are no result: of many the luckiest leads."
 
 
@@ -180,10 +184,9 @@ def _figures(result: Json, console: Console) -> list[str]:
         on = "other runs of the same prompts: too few to hold some out"
     else:
         on = "other runs of this prompt; it says nothing of others"
-    words = signs_of(console)
+    words, mean = signs_of(console), ", the mean over the prompts" if w["prompts"] > 1 else ""
     said = [
-        f"{w['key']}: {speedup(w)}, the mean over the prompts, in {w['pairs']} pairs of runs on "
-        f"{on}.",
+        f"{w['key']}: {speedup(w)}{mean}, in {w['pairs']} pairs of runs on {on}.",
         f"{number(w['decode_tps'], 1)} tok/s against {number(result['baseline_tps'], 1)}, accept "
         f"length {number(w['accept_length'])}, output {output({**w, 'verdict': None}, words)}.",
     ]
@@ -192,6 +195,9 @@ def _figures(result: Json, console: Console) -> list[str]:
     if disturbed:
         out = " and is left out" if 2 * w["pairs"] < len(runs) else ""
         said.append(f"Other load came into {disturbed} of the {len(runs)} runs compared{out}.")
+    for flag, what in FLAGS.items():
+        if flagged := sum(flag in r["flags"] for r in runs):
+            said.append(f"{flagged} of the {len(runs)} runs compared {what}.")
     if result["status"] == "interrupted":
         said.append("Stopped before the end: this is what was measured until then.")
     return said

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from localspec.errors import UsageError
 from localspec.records import BenchOptions, EngineOptions
 from localspec.tune import profiles
 from localspec.tune.command import TuneOptions, select, tune
+from localspec.tune.report import render
 
 PROMPTS = "\n".join(
     f"{n} the same words, {n} the same words again" for n in ("one", "two", "six", "ten", "four")
@@ -74,6 +76,12 @@ def test_from_options_to_result_and_profile(options, capsys):
     assert result["winner"]["pairs"] * 2 <= sum(r["phase"] == "confirm" for r in result["rows"])
     assert result["rounds"][0]["candidates"]
     assert result["budget"]["spent"] < 3 * result["budget"]["seconds"]  # an idle machine: 1.2
+    assert "end in a loop" not in out
+    looping = result | {"rows": [r | {"flags": ["repeats"]} for r in result["rows"]]}
+    console = Console(width=200, record=True)
+    console.print(render(looping, console))
+    runs = sum(r["phase"] == "confirm" for r in result["rows"])
+    assert f"{runs} of the {runs} runs compared end in a loop" in console.export_text()
     decided = result["decision"] != "undecided"
     assert decided == bool(profiles.names()) == (result["profile_file"] is not None)
     if decided:

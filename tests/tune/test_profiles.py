@@ -88,6 +88,10 @@ def test_what_is_kept_is_read_again_and_says_in_a_sentence_what_it_is(kept):
     assert kept.sentence() == (
         "draft n=3 p_min=0.5 is 1.21x [1.10, 1.33] on chat8, code9, tuned 2026-03-04"
     )
+    one = Measured(speedup=1.21, interval=(1.1, 1.33), prompts=1, pairs=9, this_prompt_only=True)
+    assert "1.33] on one prompt, tuned" in kept.model_copy(update={"measured": one}).sentence()
+    loops = one.model_copy(update={"repeating": 0.9})
+    assert "loops, tuned" in kept.model_copy(update={"measured": loops}).sentence()
     text = profiles.file_of("mine").read_text()
     assert '"speedup": 1.21' in text  # for a person with an editor
 
