@@ -43,8 +43,9 @@ class Terminal:
         self._master, slave = pty.openpty()
         self._size(slave, columns, lines)
         self._screen.write_process_input = self._answer  # type: ignore[method-assign]
+        env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=dict(env), start_new_session=True
+            command, stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True
         )
         os.close(slave)
         self._gone = False

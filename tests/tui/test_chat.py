@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
-from textual.widgets import Input, OptionList, TextArea
+from textual.widgets import Input, OptionList, Static, TextArea
 from tui.played import Player, answer, plain
 
 from localspec.errors import EngineDied
@@ -207,6 +208,41 @@ async def test_an_answer_can_be_stopped_and_what_there_is_stays(chat: Any) -> No
         assert c.answers[0].startswith("Here is a list of")
         assert "three." not in c.answers[0]
         assert "stopped" in c.facts
+
+
+async def test_while_the_first_answer_comes_its_drafter_and_its_context_are_shown(
+    chat: Any,
+) -> None:
+    engine = Player(TEXT)
+    engine.hold_after = 4
+    async with chat(engine) as c:
+        c.prompt.write("x")
+        await c.pilot.press("enter")
+        await asyncio.to_thread(engine.holding.wait, 20)
+        line = c.screen.query_one("#setup-line", Static)
+        await c.until(lambda: "draft-model n 2" in str(line.content))
+        await c.until(lambda: "ctx 44/" in str(line.content))  # 40 of the prompt, and a step of 4
+        engine.go_on.set()
+        await c.settled()
+
+
+async def test_a_question_waits_for_the_switch_of_a_drafter(
+    chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Player("one", "two")
+    async with chat(engine) as c:
+        await c.ask("a")
+        may, opens = threading.Event(), engine.open
+        monkeypatch.setattr(engine, "open", lambda *given: may.wait(20) and opens(*given))
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: c.app.engine.busy)
+        c.prompt.write("b")
+        await c.pilot.press("enter")
+        assert c.prompt.text == ""
+        may.set()
+        await c.settled()
+        assert c.answers == ["one", "two"]
+        assert "no drafter" in c.facts
 
 
 async def test_another_answer_takes_the_last_one_s_place(chat: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -51,6 +52,7 @@ BASELINE_TOKENS = 16
 """A plain answer of fewer tokens is no measurement of the baseline."""
 ASK_FROM_SECONDS = 20.0
 """A baseline run that takes longer is asked about first."""
+SWITCHING = "Switching"
 MEASURE_KEY = "F7"
 TITLE_LENGTH = 60
 
@@ -98,18 +100,20 @@ class Heard(Message):
 
 
 class Reading(Message):
-    """From the engine's thread: how far the prompt is evaluated, or the baseline run is."""
+    """From the engine's thread: how far the prompt is evaluated, or the baseline run is;
+    ``prompt``: its tokens in all."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, prompt: int | None = None) -> None:
+        self.text, self.prompt = text, prompt
         super().__init__()
 
 
 class Known(Message):
-    """From the engine's thread: what the session is now, and what it wants to have said."""
+    """From the engine's thread: what the session is now, and what it wants to have said. ``last``:
+    nothing more comes of the job."""
 
-    def __init__(self, facts: Facts | None, notices: list[str]) -> None:
-        self.facts, self.notices = facts, notices
+    def __init__(self, facts: Facts | None, notices: list[str], *, last: bool = True) -> None:
+        self.facts, self.notices, self.last = facts, notices, last
         super().__init__()
 
 
@@ -225,6 +229,7 @@ class ChatScreen(ModeScreen):
         self._last: Generation | None = None
         self._answering: AnswerView | None = None
         self._meter: Meter | None = None
+        self._prompt_tokens = 0  # of the answer that comes
         self._fresh = False
         self._thought = [0, 0.0]  # tokens and seconds of thinking so far
         self._editing = False
@@ -365,7 +370,7 @@ class ChatScreen(ModeScreen):
         if facts is not None:
             right.append(f"T {facts.sampler['temperature']:g}")
             if not self.has_class("-narrow"):  # there the speed line has it
-                right.append(f"ctx {facts.held:,}/{facts.n_ctx:,}")
+                right.append(f"ctx {self._held or 0:,}/{facts.n_ctx:,}")
             right.append(f"{facts.threads} thread{'s' if facts.threads != 1 else ''}")
         thinking = self.localspec.settings.values.thinking
         if thinking is not None and (facts is None or facts.has_thinking_switch):
@@ -401,7 +406,7 @@ class ChatScreen(ModeScreen):
         figures = replace(
             self.figures,
             baseline=self._baseline,
-            held=self._facts.held if self._facts else None,
+            held=self._held,
             n_ctx=self._facts.n_ctx if self._facts else None,
             setup=self._drafter_words(),
         )
@@ -411,9 +416,17 @@ class ChatScreen(ModeScreen):
         else:
             self.query_one(SpeedPanel).show(figures, MEASURE_KEY)
 
+    @property
+    def _held(self) -> int | None:
+        """Tokens in the context, those of the answer that comes among them."""
+        if self._prompt_tokens and self._meter is not None:
+            return self._prompt_tokens + self._meter.counts.decode_tokens
+        return self._facts.held if self._facts else None
+
     @on(Known)
     def _known(self, message: Known) -> None:
-        self._told.set()
+        if message.last:
+            self._told.set()
         for notice in message.notices:
             self.notify(notice, markup=False, timeout=8)
         if message.facts is None:
@@ -434,11 +447,16 @@ class ChatScreen(ModeScreen):
 
     async def _job(self, what: str, work: Callable[[ChatSession, Job[T]], T]) -> T | None:
         """``work`` on the session in the engine's thread; None where that failed, which is told."""
+        if self._switching and (running := self.engine.job) is not None:
+            with suppress(LocalspecError):  # whose job it is tells
+                await running
+            await self._told.wait()
         wish = Wish(self.localspec.setup, self.speculation, self._chat_settings(), self._begin)
 
         def run(job: Job[T]) -> T:
             try:
                 chat = self._ready(wish)
+                self.post_message(Known(_facts(chat), chat.take_notices(), last=False))
                 return work(chat, job)
             finally:
                 now = self._chat
@@ -511,13 +529,18 @@ class ChatScreen(ModeScreen):
 
     @work(group="switch")
     async def _switch(self) -> None:
-        await self._job("Switching", lambda _chat, _job: None)
+        await self._job(SWITCHING, lambda _chat, _job: None)
+
+    @property
+    def _switching(self) -> bool:
+        """Takes a moment, and what is asked meanwhile waits for it."""
+        return self.engine.job is not None and self.engine.job.what == SWITCHING
 
     def _idle(self) -> bool:
         """May something be asked of the engine now? Says why not."""
         if self.localspec.setup.model is None:
             self.localspec.action_first_model()
-        elif self.engine.busy:
+        elif self.engine.busy and not self._switching:
             self.notify("The engine is busy; Esc stops it.", severity="warning")
         else:
             return True
@@ -583,10 +606,11 @@ class ChatScreen(ModeScreen):
         await scroll.mount_all(new)
         scroll.to_end()
         self._answering, self._meter, self._thought = view, Meter(), [0, 0.0]
+        self._prompt_tokens = 0
         self._drawing.resume()
         done = await self._job("Answering", lambda chat, job: self._ask(chat, job, kind, text))
         self._drawing.pause()
-        self._answering = None
+        self._answering, self._prompt_tokens = None, 0
         said = bool(view.source) or bool(view.query("AnswerView.-thought"))
         if done is None or not done.run.text:
             if done is None and said:  # the engine died in it: the session keeps what had come
@@ -662,8 +686,10 @@ class ChatScreen(ModeScreen):
             if isinstance(event, Chunk):
                 runs = [(span.text, span.drafted) for span in event.spans]
                 self.post_message(Heard(splitter.feed(runs), event.steps))
-            elif event.done < event.total:
-                self.post_message(Reading(f"reading the prompt: {event.done} of {event.total}"))
+            else:
+                going_on = event.done < event.total
+                words = f"reading the prompt: {event.done} of {event.total}" if going_on else ""
+                self.post_message(Reading(words, event.total))
         self.post_message(Heard(splitter.finish(), ()))
         return Answered(answer.result, answer.prompt.text[-40:])
 
@@ -682,6 +708,8 @@ class ChatScreen(ModeScreen):
 
     @on(Reading)
     def _reading(self, message: Reading) -> None:
+        if message.prompt is not None and self._answering is not None:
+            self._prompt_tokens = message.prompt
         if self._answering is not None:
             self._answering.say(message.text)
 
@@ -695,6 +723,7 @@ class ChatScreen(ModeScreen):
                 thought_tokens=int(self._thought[0]), thought_seconds=self._thought[1]
             )
         self.figures = self._meter.figures()
+        self._show_setup()
 
     # ---- baseline -----------------------------------------------------------------------------
 

@@ -212,15 +212,19 @@ def facts_of(run: Generation, drafter: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def _many(n: int, what: str, more: str = "s") -> str:
+    return f"{n} {what}{'' if n == 1 else more}"
+
+
 def facts_line(facts: dict[str, Any]) -> str:
     """One line under an answer; what was not observed is left out."""
-    parts = [f"{facts['tokens']} tokens"] if facts.get("tokens") else []
+    parts = [_many(facts["tokens"], "token")] if facts.get("tokens") else []
     if (tps := facts.get("tps")) is not None:
         parts.append(f"{tps:.1f} tok/s")
     if (length := facts.get("accept_length")) is not None:
         parts.append(f"accept length {length:.2f}")
     if facts.get("passes"):
-        parts.append(f"{facts['passes']} passes")
+        parts.append(_many(facts["passes"], "pass", "es"))
     if (ttft := facts.get("ttft")) is not None:
         parts.append(f"TTFT {ttft * 1e3:.0f} ms")
     if facts.get("drafter"):
