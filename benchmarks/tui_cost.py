@@ -210,9 +210,9 @@ def stalled(options: argparse.Namespace, threads: int, folder: Path) -> Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=0, help="0: 12, with --stall 4")
+    parser.add_argument("--pairs", type=int, default=0, help="0: 12, with --stall 6")
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--stall-tokens", type=int, default=900)
+    parser.add_argument("--stall-tokens", type=int, default=600)
     parser.add_argument("--threads", type=int, nargs="*")
     parser.add_argument("--drafter", default="draft-model")
     parser.add_argument("--stall", action="store_true")
@@ -224,7 +224,7 @@ def main() -> int:
     options = begin(parser)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     cores = len(os.sched_getaffinity(0))
-    options.pairs = options.pairs or (4 if options.stall else 12)
+    options.pairs = options.pairs or (6 if options.stall else 12)
     measure = stalled if options.stall else against_headless
     threads = options.threads or ([max(cores - 1, 1)] if options.stall else [cores, cores - 1])
     results = []
