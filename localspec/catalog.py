@@ -397,7 +397,7 @@ def _file_target(header: GGUFHeader, catalogue: Catalogue | None) -> Target:
     reference = reference_of(header.path)
     plain = Target(
         name=header.path.stem,
-        path=header.path,
+        path=header.path.absolute(),  # what is kept of it holds in every folder
         title=header.name,
         drafters=_with_own_mtp((NGRAM,), header),
     )
@@ -560,7 +560,7 @@ class _Match:
         return DrafterSpec(
             name or header.path.stem,
             method,
-            None if own else header.path,
+            None if own else header.path.absolute(),
             limit=_heads(header) if method == "mtp" else None,
         )
 

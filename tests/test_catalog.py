@@ -242,8 +242,8 @@ def test_a_catalogue_name_wins_over_a_file_of_that_name(
     shutil.copy(DRAFT, "other")
     assert resolve_target("demo").name == "demo"
     assert resolve_target("demo").path.suffix == ".gguf"
-    assert resolve_target("./demo").path == Path("demo")
-    assert resolve_target("other").path == Path("other")
+    assert resolve_target("./demo").path == Path("demo").absolute()
+    assert resolve_target("other").path == Path("other").absolute()
 
 
 def test_a_missing_path_is_a_model_file_error(tmp_path: Path) -> None:

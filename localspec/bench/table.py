@@ -320,7 +320,8 @@ def _add_column(table: Table, column: Column) -> None:
 def by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
     """The workloads side by side, or below each other where they do not fit."""
     names = [w["name"] for w in result["workloads"]]
-    if len(names) < 2 or result["settings"]["quick"]:  # two prompts of each speak for nothing
+    deep = any(p["depth"] for p in result["prompts"])  # how speed falls with it was the question
+    if len(names) < 2 or (result["settings"]["quick"] and not deep):  # two prompts say nothing
         return []
     together = _workload_table(result, names, signs)
     if _width(together, console) <= console.width:

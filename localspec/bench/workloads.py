@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +99,8 @@ def _load_one(name: str, taken: Sequence[str]) -> Workload:
     if name in BUILT_IN:
         return _read(asset(f"workloads/{name}.jsonl"), name)
     path = Path(name).expanduser()
-    is_path = path.suffix.lower() in prompt_files.ENDINGS or len(path.parts) > 1
+    has_ending = path.suffix.lower() in prompt_files.ENDINGS
+    is_path = has_ending or len(path.parts) > 1 or name.endswith(("/", os.sep))
     if is_path or path.exists():
         own = path.resolve().name if path.is_dir() else path.stem
         return _read(path, own if own not in taken else str(path))

@@ -119,7 +119,8 @@ def processor(build: BuildInfo | None) -> Finding:
     facts["features"], facts["compiled_for"] = features, built
     cores, logical = facts["cores"] or "?", facts["logical_cpus"] or "?"
     threads = facts["default_threads"]
-    said = f"{facts['cpu']}: {cores} cores, {logical} logical; {threads} threads by default"
+    plural = "" if threads == 1 else "s"
+    said = f"{facts['cpu']}: {cores} cores, {logical} logical; {threads} thread{plural} by default"
     if features:
         said += f"; {' '.join(features)}"
     unused = [f for f in features or () if built is not None and f not in built]

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,14 @@ from localspec.catalog import Target, resolve_drafters, resolve_target
 from localspec.errors import UsageError
 from localspec.gguf_header import check_model_file
 from localspec.models import output
-from localspec.records import DrafterSettings, DraftLength, EngineOptions, TreeSize
+from localspec.records import (
+    DrafterSettings,
+    DraftLength,
+    EngineOptions,
+    LoadSettings,
+    SamplerSettings,
+    TreeSize,
+)
 
 Format = Literal["command", "preset", "json"]
 CONTEXT = 8192
@@ -48,6 +55,8 @@ SAMPLER_FLAGS = {
     "frequency_penalty": "--frequency-penalty",
     "seed": "--seed",
 }
+SERVERS_OWN = SamplerSettings()
+"""llama-server's defaults, the temperature excepted, are llama.cpp's, and so are ours."""
 
 Flags = tuple[tuple[str, str], ...]
 """Options in the order of the command line, each with its value."""
@@ -101,6 +110,7 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
     from localspec.bench import history
 
     result = history.read(which)
+    engine = _as_measured(engine, result)
     best = history.best(result)
     model, bases = result["target"]["file"], result.get("bases", ())
     won = best is not None and best["verdict"] == "faster"
@@ -124,6 +134,27 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
         n_max=best["n_max"],
         p_min=best["p_min"],
         tree=best["tree"],
+    )
+
+
+def _as_measured(engine: EngineOptions, result: dict[str, Any]) -> EngineOptions:
+    """With the settings that the benchmark ran with, where ``engine`` has the default."""
+    measured, unset = result["settings"], EngineOptions()
+
+    def left(given: EngineOptions | LoadSettings, default: object) -> dict[str, Any]:
+        names = [f.name for f in fields(given) if f.name not in ("load", "sampler")]
+        open_ = [n for n in names if getattr(given, n) == getattr(default, n)]
+        return {n: measured[n] for n in open_ if measured.get(n) is not None}
+
+    sampler = {k: v for k, v in measured["sampler"].items() if v != getattr(SERVERS_OWN, k)}
+    # greedy is how speed is measured, and seldom how a server should answer
+    if len(measured["temperatures"]) == 1 and measured["temperatures"][0]:
+        sampler["temperature"] = measured["temperatures"][0]
+    return replace(
+        engine,
+        **left(engine, unset),
+        load=replace(engine.load, **left(engine.load, unset.load)),
+        sampler={**sampler, **engine.sampler},
     )
 
 

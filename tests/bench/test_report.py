@@ -244,6 +244,21 @@ def test_the_demos_quick_bench_fits_a_small_terminal_and_its_answer_comes_last(q
     assert head + 4 + 6 < len(lines) < head + 14
 
 
+def test_a_quick_bench_at_several_depths_shows_each(made, people):
+    """What falls with the depth is what was asked for; one mean over all says nothing of it."""
+    texts = [made.prompt("a", "chat8"), made.prompt("b", "chat8")]
+    deep = [replace(p, prompt=replace(p.prompt, workload="chat8@4k", depth=4096)) for p in texts]
+    rows = [
+        made.row(who, p, made.generation(tps=tps))
+        for p, tps in [(p, 100) for p in texts] + [(p, 37) for p in deep]
+        for who in people[:2]
+    ]
+    text = shown(make(made, rows, people[:2], texts + deep, quick=True), 140)
+    assert "chat8:" in text
+    assert "chat8@4k:" in text
+    assert re.search(r"baseline .* 100\.0 .* 37\.0", text)
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_every_candidate_is_one_line_of_every_table(full, quick, width):
     """Only a name longer than its column is folded."""

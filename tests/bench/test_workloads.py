@@ -230,6 +230,7 @@ def test_a_file_that_cannot_be_used_gets_a_sentence_and_a_next_step(tmp_path, na
         (("chat9",), None, "Did you mean chat8?"),
         (("/nowhere/x.txt",), None, "does not exist"),
         (("some/folder",), None, "some/folder does not exist"),
+        (("folder/",), None, "folder does not exist"),
         (("speed-bench",), None, "does not come with localspec"),
         (("chat8",), "hello", "exclude each other"),
         ((), " \n", "empty"),

@@ -128,9 +128,17 @@ def test_the_winner_of_a_past_benchmark_or_nothing(
     ]
     result = made_runs.result(rows, people, prompts)
     result["target"]["file"] = str(demo_model)
+    result["settings"] |= {"kv_type": "q8_0", "flash_attn": "off", "threads": 3, "n_cpu_moe": 2}
+    result["settings"] |= {"temperatures": [0.7], "sampler": {"top_k": 40, "min_p": 0.1}}
     history.keep(result)
     found, notes = flags(of_bench("last", EngineOptions()))
     assert dict(found).get("--spec-type") == spec
     assert dict(found).get("--spec-draft-n-max") == ("3" if spec else None)
     assert dict(found).get("--spec-draft-p-min") == ("0.25" if spec else None)
     assert ("No drafter was shown to be faster" in " ".join(notes)) == (spec is None)
+    as_measured = {"--cache-type-k": "q8_0", "--flash-attn": "off", "--threads": "3"}
+    as_measured |= {"--n-cpu-moe": "2", "--temp": "0.7", "--min-p": "0.1"}
+    assert as_measured.items() <= dict(found).items()
+    assert "--top-k" not in dict(found)  # llama-server's own
+    given, _ = flags(of_bench("last", EngineOptions(threads=5, sampler={"min_p": 0.2})))
+    assert {"--threads": "5", "--min-p": "0.2", "--temp": "0.7"}.items() <= dict(given).items()
