@@ -179,12 +179,13 @@ def _too_dear(baseline: Measured, members: Sequence[Measured]) -> Iterator[Advic
     who = _name(m)
     if drafting >= DEAR and drafting >= verifying - 1:
         one = m.candidate.drafter.n_max == 1
+        tried = any(x.candidate.drafter.method == "ngram" for x in members)
         yield Advice(
             1,
             f"{who}: an accept length of {length:.2f} at a draft cost of {drafting:.2f} target "
             f"passes cannot pay; it needs {needed:.2f}.",
-            f"Try {'a lighter drafter' if one else 'shorter drafts (--n-max auto)'}, or ngram, "
-            "which costs next to nothing.",
+            f"Try {'a lighter drafter' if one else 'shorter drafts (--n-max auto)'}"
+            f"{'' if tried else ', or ngram, which costs next to nothing'}.",
         )
     elif length >= AGREES and verifying - 1 > drafting:
         tps = baseline.figures.decode_tps or 0.0

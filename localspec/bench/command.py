@@ -310,12 +310,13 @@ def _audit(measurement: Measurement, sessions: Sessions, show: Quiet) -> Mapping
 def _costs(
     measurement: Measurement, table: Mapping[str, Measured], sessions: Sessions, show: Quiet
 ) -> tuple[CostModel, ...] | None:
-    """Ctrl-C here leaves the measurement whole."""
+    """Ctrl-C here leaves the measurement whole, and None: the exit code tells."""
     show.say("Measuring what drafting and verifying cost ...")
     try:
         found, left_out = cost_models(measurement.plan, table, sessions)
     except KeyboardInterrupt:
         sessions.restart()
+        show.say("Stopped: the cost model is left out, the benchmark is whole.")
         return None
     for line in left_out:
         show.say(line)
@@ -339,7 +340,8 @@ def _asked(
 
 
 def _exit_code(report: reports.Report, *, strict: bool) -> int:
-    if report.measurement.interrupted:
+    asked = report.options is not None and report.options.cost_model
+    if report.measurement.interrupted or (asked and report.cost_models is None):
         return INTERRUPTED
     if any(s.state != "ok" for s in report.measurement.status.values()):
         return 1

@@ -320,6 +320,8 @@ def _add_column(table: Table, column: Column) -> None:
 def by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
     """The workloads side by side, or below each other where they do not fit."""
     names = [w["name"] for w in result["workloads"]]
+    if not result["rows"]:
+        return []
     deep = any(p["depth"] for p in result["prompts"])  # how speed falls with it was the question
     if len(names) < 2 or (result["settings"]["quick"] and not deep):  # two prompts say nothing
         return []
@@ -645,6 +647,8 @@ def advised(result: Json) -> list[str]:
 def conclusions(result: Json) -> list[str]:
     """The answer, in one sentence per temperature; none is drawn from a part of the runs."""
     if result["status"] == "interrupted":
+        if not any(row["tokens"] for row in result["rows"]):
+            return ["Stopped before anything was measured."]
         return ["Stopped before the end: the figures are of the runs that were finished."]
     lines = []
     temperatures = list(dict.fromkeys(c["temperature"] for c in result["candidates"]))

@@ -71,7 +71,7 @@ def tune(options: TuneOptions) -> int:
         profile = make_profile(options, selection, space, tuned)
         if options.save:
             file = profiles.keep(profile)
-    result = record(tuned, selection, profile, file)
+    result = record(tuned, selection, profile, file, options.name)
     if bench.json:
         reports.write(bench.json, reports.to_json(result))
     console = make_console()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,11 @@ from localspec.bench import report as reports
 from localspec.bench.command import Selection
 from localspec.bench.plan import Candidate
 from localspec.bench.table import number, output, signs_of, speedup
+from localspec.records import BenchOptions
 from localspec.tune.course import Round, Split, Struck
 from localspec.tune.display import struck_out
 from localspec.tune.outcome import MOST_MINUTES
-from localspec.tune.profiles import Profile
+from localspec.tune.profiles import Profile, tune_command
 from localspec.units import duration, many
 
 if TYPE_CHECKING:
@@ -42,10 +44,29 @@ FLAGS = {
     "repeats": "end in a loop, which inflates the accept length and so the speedup",
     "short": "have few tokens (under 32), too few for a steady speed",
 }
+OPTIONS = {
+    name: f"--{(option or name).replace('_', '-')}"
+    for name, option in {
+        "minutes": "", "drafters": "drafter", "workloads": "workload", "prompt": "",
+        "depths": "depth", "temperatures": "temperature", "max_tokens": "", "system": "",
+        "ctx": "", "threads": "", "kv_type": "", "draft_kv_type": "", "flash_attn": "",
+        "thinking": "", "gpu_layers": "", "draft_gpu_layers": "", "n_cpu_moe": "", "device": "",
+        "split": "", "top_k": "", "top_p": "", "min_p": "", "repeat_penalty": "",
+        "repeat_last_n": "", "presence_penalty": "", "frequency_penalty": "", "seed": "",
+    }.items()
+}  # fmt: skip
+"""Options of `localspec tune`, by the names of what they set."""
 CAPTION = "These speedups chose, and are no result: of many the luckiest leads."
 
 
-def record(tuned: Tuned, selection: Selection, profile: Profile | None, file: Path | None) -> Json:
+def record(
+    tuned: Tuned,
+    selection: Selection,
+    profile: Profile | None,
+    file: Path | None,
+    name: str | None = None,
+) -> Json:
+    """``name``: what the profile was asked to be called."""
     result, decided, tuning = reports.result(tuned.report), tuned.outcome, tuned.tuning
     winner = None
     if decided.measured is not None:
@@ -60,7 +81,8 @@ def record(tuned: Tuned, selection: Selection, profile: Profile | None, file: Pa
     return {
         "schema": SCHEMA,
         "kind": "tune",
-        **{name: result[name] for name in SHARED},
+        **{shared: result[shared] for shared in SHARED},
+        "name": name,
         "budget": {
             "seconds": tuning.budget,
             "spent": tuned.seconds,
@@ -203,17 +225,42 @@ def _figures(result: Json, console: Console) -> list[str]:
     return said
 
 
+def _options(asked: Json, minutes: int) -> list[str]:
+    """The options of the command line that stand for what was asked, with other ``minutes``."""
+    defaults, flat = asdict(BenchOptions(model="")), dict[str, Any]()
+    for given, usual in (
+        (asked, defaults),
+        (asked["engine"], defaults["engine"]),
+        (asked["engine"]["load"], defaults["engine"]["load"]),
+        (asked["engine"]["sampler"], {}),
+    ):
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
+        unusual = {k: list(v) if isinstance(v, tuple) else v for k, v in usual.items()}
+        flat |= {k: v for k, v in listed.items() if v != unusual.get(k)}
+    flat |= {"minutes": minutes}
+    words = []
+    for name, option in OPTIONS.items():
+        if (value := flat.get(name)) is None:
+            continue
+        if isinstance(value, bool):
+            value = "on" if value else "off"
+        several = isinstance(value, list)
+        words += [option, shlex.quote(",".join(map(str, value)) if several else str(value))]
+    return words + ["--no-mmap"] * ("mmap" in flat)
+
+
 def _next(result: Json) -> list[str]:
     options, minutes = result["options"], result["needs_minutes"]
-    model, prompts = shlex.quote(options["model"]), result["needs_prompts"]
+    prompts = result["needs_prompts"]
     if result["decision"] == "undecided":
         said = []
         if minutes is not None and minutes <= MOST_MINUTES:
             more = f" and a workload of about {prompts} prompts" if prompts else ""
-            own = ",".join(options["workloads"])
-            workload = "..." if prompts else shlex.quote(own)
-            command = f"localspec tune --model {model} --minutes {minutes}"
-            command += f" --workload {workload}" if prompts or own else ""
+            if prompts:
+                options = {**options, "workloads": (), "prompt": None}
+            command = " ".join([tune_command(options["model"]), *_options(options, minutes)])
+            command += f" --name {shlex.quote(result['name'])}" if result.get("name") else ""
+            command += " --workload ..." if prompts else ""
             said.append(f"To decide, it needs about {many(minutes, 'minute')}{more}: {command}")
         elif minutes is not None:
             said.append("At this spread no time that anybody has would tell.")
@@ -224,5 +271,5 @@ def _next(result: Json) -> list[str]:
     says = "   (without speculation)" if result["decision"] == "baseline" else ""
     return [
         f"Kept as profile {name}, which chat, run, bench and export use:",
-        f"  localspec chat --model {model} --profile {name}{says}",
+        f"  localspec chat --model {shlex.quote(options['model'])} --profile {name}{says}",
     ]

@@ -88,6 +88,9 @@ def test_1_drafting_costs_more_than_it_brings(report):
     assert "--n-max auto" in said.next
     (shortest,) = advice(report((1, *DEAR[1:])))
     assert "a lighter drafter" in shortest.next
+    assert "or ngram" in shortest.next
+    (measured,) = advice(report(DEAR, name="ngram"))
+    assert "ngram, which" not in measured.next
 
 
 def test_1_is_not_said_where_another_length_pays_nor_where_drafting_is_cheap(report):

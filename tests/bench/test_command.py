@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench import history
+from localspec.bench import command, history
 from localspec.bench.command import bench
 from localspec.bench.gates import GateFailed
 from localspec.bench.result_schema import Result
@@ -230,6 +230,20 @@ def test_what_cannot_be_done_is_said_before_anything_runs(options, monkeypatch, 
     assert error.value.hint
 
 
+def test_ctrl_c_in_the_cost_model_leaves_the_benchmark_whole_and_says_so(
+    options, monkeypatch, capsys
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "cost_models", interrupted)
+    assert bench(replace(options, cost_model=True)) == 130
+    assert read(options)["status"] == "complete"
+    out, err = capsys.readouterr()
+    assert "the cost model is left out, the benchmark is whole" in " ".join(err.split())
+    assert "1.00x" in out
+
+
 def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options):
     """From the shell: the first Ctrl-C ends it cleanly, whatever was finished is kept."""
     arguments = [
@@ -252,7 +266,7 @@ def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "Stopped before the end" in out
+    assert "Stopped before" in out
     result = read(options)
     assert result["status"] == "interrupted"
     assert {c["status"] for c in result["candidates"]} == {"interrupted"}

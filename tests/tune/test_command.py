@@ -118,6 +118,25 @@ def test_a_budget_that_is_too_small_guesses_nothing(options, capsys):
     assert profiles.names() == []
 
 
+def test_the_command_that_would_decide_asks_for_the_same(options, capsys):
+    engine = replace(options.bench.engine, kv_type="f32", sampler={"min_p": 0.1})
+    bench = replace(options.bench, max_tokens=24, temperatures=(0.5,), engine=engine)
+    assert tune(replace(options, bench=bench, minutes=0.0005, name="mine")) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"localspec tune --model {bench.model} --minutes" in said
+    for words in (
+        f"--drafter {','.join(bench.drafters)}",
+        f"--workload {bench.workloads[0]}",
+        "--temperature 0.5",
+        "--max-tokens 24",
+        "--kv-type f32",
+        "--min-p 0.1",
+        "--name mine",
+    ):
+        assert words in said, words
+    assert "--flash-attn" not in said
+
+
 def test_ctrl_c_ends_it_with_what_is_decided_and_exit_code_130(options):
     bench = options.bench
     arguments = [
