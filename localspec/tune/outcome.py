@@ -64,8 +64,11 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
 
     def undecided(why: str, wanted: Wanted | None) -> Outcome:
         minutes = None
-        if wanted is not None and seconds is not None:
-            comparing = wanted.pairs * seconds / (1 - CHOOSING)
+        if wanted is not None:
+            # of none that was made it is not known how long one takes: the budget was too small
+            comparing = 2 * tuning.budget
+            if seconds is not None:
+                comparing = wanted.pairs * seconds / (1 - CHOOSING)
             searching = 0.0 if tuning.searched else tuning.time_to_search()
             minutes = max(comparing, searching, 1.25 * tuning.budget) / 60
         prompts = 2 * wanted.prompts if wanted is not None and wanted.prompts else None

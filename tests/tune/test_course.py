@@ -1,5 +1,7 @@
 """How a tuning spends its budget, on a simulated machine."""
 
+from dataclasses import replace
+
 import made_runs
 import pytest
 from simulated_tuning import Machine, prompts
@@ -236,6 +238,17 @@ def test_a_budget_too_small_guesses_nothing_and_says_what_is_needed():
     assert machine.now < 30
     enough = Machine(three_is_best, tps=5, budget=found.minutes * 60)
     assert decided(enough).measured is not None
+
+
+def test_where_no_time_was_left_to_compare_the_budget_that_might_do_is_said():
+    """A machine that stood still for a while: the whole budget is gone when a winner is chosen."""
+    machine = Machine(three_is_best, noise=0.02)
+    whole = machine.run()
+    chosen = [r for r in whole.rows if r not in confirming(whole.rows)]
+    found = outcome(machine.tuning, replace(whole, rows=chosen), None)
+    assert found.decision == "undecided"
+    assert "Only 0 comparisons" in found.why
+    assert found.minutes == pytest.approx(2 * machine.tuning.budget / 60)
 
 
 def test_ctrl_c_while_choosing_decides_nothing_and_while_comparing_keeps_what_is_shown():
