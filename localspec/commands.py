@@ -629,6 +629,7 @@ class Chosen:
 
 def _drafting(
     model: str,
+    engine: EngineOptions,
     profile: str | None,
     drafter: str | None,
     n_max: str | None,
@@ -644,7 +645,7 @@ def _drafting(
     from localspec.catalog import resolve_target
     from localspec.tune.profiles import setup
 
-    found = setup(profile, resolve_target(model), model)
+    found = setup(profile, resolve_target(model), model, engine)
     return Chosen(
         found.drafter,
         given.n_max or found.n_max,
@@ -817,7 +818,7 @@ def bench(
         _words(drafter), _draft_lengths(n_max), _tree_sizes(tree), True
     )  # fmt: skip
     if profile is not None:
-        chosen = _drafting(model, profile, ",".join(drafters) or None, None, p_min, None)
+        chosen = _drafting(model, engine, profile, ",".join(drafters) or None, None, p_min, None)
         _tell(chosen, quiet=quiet)
         if not drafters:
             drafters, p_min = (chosen.drafter,), chosen.p_min
@@ -942,7 +943,7 @@ def run(
 
     if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("There is no prompt.", 'Give it as a word, as "@FILE", or on stdin.')
-    chosen = _drafting(model, profile, drafter, n_max, p_min, tree)
+    chosen = _drafting(model, engine, profile, drafter, n_max, p_min, tree)
     _tell(chosen, quiet=quiet)
     return run(
         ChatOptions(
@@ -983,7 +984,7 @@ def chat(
     """Chat, line by line; /help lists what can be switched in between."""
     from localspec.chat.command import chat
 
-    chosen = _drafting(model, profile, drafter, n_max, p_min, tree)
+    chosen = _drafting(model, engine, profile, drafter, n_max, p_min, tree)
     _tell(chosen, quiet=quiet)
     return chat(
         ChatOptions(
@@ -1143,7 +1144,7 @@ def export(
         return export(of_bench(bench, engine), how)
     if not model:
         raise UsageError("Missing option '--model' / '-m'.", "See `localspec export --help`.")
-    chosen = _drafting(model, profile, drafter, n_max, p_min, tree)
+    chosen = _drafting(model, engine, profile, drafter, n_max, p_min, tree)
     setup = make_setup(
         model,
         chosen.drafter,

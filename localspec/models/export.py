@@ -120,14 +120,15 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
         swept = ("kv_type", "flash_attn", "threads")
         engine = replace(engine, **{k: base[k] for k in swept if base[k] is not None})
         model = base["file"]
+    name = result["target"]["name"]
     if best is None or not won:
         what = "No setup" if bases else "No drafter"
         why = f"{what} was shown to be faster in that benchmark, so none is exported."
-        return make_setup(model, "none", engine, notes=[why])
+        return _called(name, make_setup(model, "none", engine, notes=[why]))
     if best["method"] == "none":
-        return make_setup(model, "none", engine)
+        return _called(name, make_setup(model, "none", engine))
     before, family = best["method"].rpartition("+")[:2], best["method"].rpartition("+")[2]
-    return make_setup(
+    made = make_setup(
         model,
         "".join((*before, best["file"] or family)),
         engine,
@@ -135,6 +136,12 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
         p_min=best["p_min"],
         tree=best["tree"],
     )
+    return _called(name, made)
+
+
+def _called(name: str, setup: Setup) -> Setup:
+    """The model goes by the name that was given to the benchmark, not by its file's."""
+    return replace(setup, target=replace(setup.target, name=name))
 
 
 def _as_measured(engine: EngineOptions, result: dict[str, Any]) -> EngineOptions:

@@ -22,7 +22,7 @@ from localspec.bench.report import write
 from localspec.bench.resume import sha256_of
 from localspec.catalog import AFTER_NGRAM, Target
 from localspec.errors import LocalspecError, UsageError, did_you_mean
-from localspec.records import DrafterSettings, DraftLength, TreeSize
+from localspec.records import DrafterSettings, DraftLength, EngineOptions, TreeSize
 
 AUTO = "auto"
 """Instead of a name: the latest profile of the model."""
@@ -281,11 +281,11 @@ def _is_of(profile: Profile, target: Target) -> bool:
     return found is not None and found.sha256 is not None and found.sha256 == profile.target.sha256
 
 
-def setup(words: str, target: Target, model: str) -> Setup:
-    """What the profile stands for, for a target that was called ``model``.
+def setup(words: str, target: Target, model: str, engine: EngineOptions | None = None) -> Setup:
+    """What the profile stands for, for a target that was called ``model`` and runs by ``engine``.
 
     Raises ``ProfileError`` where a file is gone or another one by now; another machine or build is
-    a remark.
+    a remark, and so are other settings of the engine: the profile says how to draft only.
     """
     profile, remarks = pick(words, target, model)
     again = f"Tune again: {tune_command(model)}"
@@ -304,6 +304,8 @@ def setup(words: str, target: Target, model: str) -> Setup:
             raise ProfileError(f"{stale} its drafter {path} was changed since.", again)
         doubts += [] if same else [f"{path.name} was written to since"]
     doubts += [*_other_machine(profile), *_other_build(profile)]
+    if engine is not None:
+        doubts += _other_settings(profile, engine)
     said = [f"profile {profile.name}: {profile.sentence()}."]
     if drafter is None:
         said.append("It goes on without speculation.")
@@ -338,6 +340,22 @@ def _other_machine(profile: Profile) -> Iterable[str]:
             f"it was tuned with {profile.machine.get('logical_cpus')} processors, and here are "
             f"{now.get('logical_cpus')}"
         )
+
+
+def _other_settings(profile: Profile, engine: EngineOptions) -> Iterable[str]:
+    here = {
+        "kv_type": engine.kv_type,
+        "draft_kv_type": engine.draft_kv_type,
+        "n_cpu_moe": engine.load.n_cpu_moe,
+        "device": engine.load.device,
+        "split": engine.load.split,
+        "threads": engine.threads or machine.default_threads(),
+    }
+    for name, now in here.items():
+        then = profile.settings.get(name, now)
+        if then != now:
+            option = f"--{name.replace('_', '-')}"
+            yield f"it was tuned with {option} {then or 'unset'}, not with {now or 'none'}"
 
 
 def _other_build(profile: Profile) -> Iterable[str]:

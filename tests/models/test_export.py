@@ -136,6 +136,7 @@ def test_the_winner_of_a_past_benchmark_or_nothing(
     assert dict(found).get("--spec-draft-n-max") == ("3" if spec else None)
     assert dict(found).get("--spec-draft-p-min") == ("0.25" if spec else None)
     assert ("No drafter was shown to be faster" in " ".join(notes)) == (spec is None)
+    assert dict(found)["--alias"] == "demo"
     as_measured = {"--cache-type-k": "q8_0", "--flash-attn": "off", "--threads": "3"}
     as_measured |= {"--n-cpu-moe": "2", "--temp": "0.7", "--min-p": "0.1"}
     assert as_measured.items() <= dict(found).items()

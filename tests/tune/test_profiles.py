@@ -15,7 +15,7 @@ from localspec.bench.command import select
 from localspec.catalog import resolve_drafters, resolve_target
 from localspec.cli import main
 from localspec.errors import UsageError
-from localspec.records import DrafterSettings
+from localspec.records import DrafterSettings, EngineOptions
 from localspec.tune import profiles
 from localspec.tune.profiles import Measured, Profile, ProfileError
 
@@ -36,7 +36,7 @@ def files(tiny_target, tiny_draft, tmp_path):
     )
 
 
-def profile_of(target, settings=None, **more):
+def profile_of(target, drafter=None, **more):
     facts = {
         "name": "mine",
         "created": NOW,
@@ -44,8 +44,8 @@ def profile_of(target, settings=None, **more):
         "target": profiles.File.of(Path(target)),
         "workloads": ("chat8", "code9"),
         "drafter": None
-        if settings is None
-        else profiles.drafting(settings, settings.name.partition(" tree=")[0]),
+        if drafter is None
+        else profiles.drafting(drafter, drafter.name.partition(" tree=")[0]),
         "measured": Measured(speedup=1.21, interval=(1.1, 1.33), prompts=9, pairs=27),
         "machine": machine.describe(),
         "build": {"llama_cpp_python": metadata.version("llama-cpp-python")},
@@ -214,7 +214,7 @@ def test_without_a_profile_the_command_that_makes_one_is_named(files, capsys):
 
 
 def setup(files):
-    return profiles.setup("mine", resolve_target(str(files[0])), "my model")
+    return profiles.setup("mine", resolve_target(str(files[0])), "my model", EngineOptions())
 
 
 def other_weights(path):
@@ -258,6 +258,7 @@ def test_a_file_that_was_only_touched_or_moved_is_the_same(kept, files, tmp_path
     [
         ({"machine": {"cpu": "Z80"}}, "it was tuned on Z80, and this is"),
         ({"build": {"llama_cpp_python": "0.1"}}, "it was tuned with llama-cpp-python 0.1, and"),
+        ({"settings": {"kv_type": "q8_0"}}, "it was tuned with --kv-type q8_0, not with f16"),
     ],
 )
 def test_another_machine_or_build_is_a_doubt_and_no_hindrance(files, facts, said):
