@@ -187,7 +187,9 @@ def _too_dear(baseline: Measured, members: Sequence[Measured]) -> Iterator[Advic
             f"Try {'a lighter drafter' if one else 'shorter drafts (--n-max auto)'}"
             f"{'' if tried else ', or ngram, which costs next to nothing'}.",
         )
-    elif length >= AGREES and verifying - 1 > drafting:
+    # what it says of the target holds only where none came nearer, undecided as that may be
+    nearest = max(x.decode.speedup or 0.0 for x in members) == m.decode.speedup
+    if nearest and length >= AGREES and verifying - 1 > drafting:
         tps = baseline.figures.decode_tps or 0.0
         yield Advice(
             4,

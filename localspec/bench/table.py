@@ -516,6 +516,14 @@ def notes(result: Json) -> list[str]:
         lines.append(
             f"speedup: mean ratio of decode tok/s to the baseline's{own} on the same prompts."
         )
+    asked, tokens = (
+        (result.get("options") or {}).get("max_tokens"),
+        result["settings"]["max_tokens"],
+    )
+    if asked and asked > tokens:
+        lines.append(
+            f"--quick: runs of {tokens} tokens, not of {asked}, so that it ends in about a minute."
+        )
     if bases := result.get("bases"):
         lines.append(f"over reference: the same, to the baseline on {bases[0]['name']}.")
     if any(map(_corrected, result["candidates"])):

@@ -149,6 +149,12 @@ def test_4_a_target_so_light_that_verifying_is_dear(report):
     assert "100.0 tok/s alone" in said.text
 
 
+def test_4_is_not_said_of_one_while_another_came_nearer_and_is_undecided(report):
+    dear, undecided = (2, 1.8, 1.8, 0.1, 2.0), (3, 1.525, 1.525, 0.1, 1.4)
+    assert rules(report(dear)) == [4]
+    assert rules(report(dear, undecided)) == []
+
+
 def test_4_is_not_said_where_drafts_are_not_accepted_anyway(report):
     assert rules(report((2, 1.1, 1.1, 0.1, 2.0))) == []
 

@@ -244,6 +244,13 @@ def test_the_demos_quick_bench_fits_a_small_terminal_and_its_answer_comes_last(q
     assert head + 4 + 6 < len(lines) < head + 14
 
 
+def test_a_quick_bench_that_had_no_time_for_the_tokens_asked_for_says_so(quick):
+    tokens = quick["settings"]["max_tokens"]
+    for asked, said in ((None, False), (tokens, False), (tokens + 16, True)):
+        notes = " ".join(table.notes(quick | {"options": {"max_tokens": asked}}))
+        assert (f"runs of {tokens} tokens, not of {tokens + 16}" in notes) == said
+
+
 def test_a_quick_bench_at_several_depths_shows_each(made, people):
     """What falls with the depth is what was asked for; one mean over all says nothing of it."""
     texts = [made.prompt("a", "chat8"), made.prompt("b", "chat8")]
