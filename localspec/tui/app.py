@@ -28,6 +28,7 @@ from localspec.tui.engine import (
     lower_priority,
 )
 from localspec.tui.palette import ActionsProvider, actions
+from localspec.tui.polite import Polite
 from localspec.tui.pulls import PullEnded, Pulls
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
@@ -54,7 +55,7 @@ class Setup:
     n_max: int | Literal["auto"] | None = None
 
 
-class LocalspecApp(App[None]):
+class LocalspecApp(Polite, App[None]):
     TITLE = "localspec"
     CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.color import ColorSystem
+from textual.app import App
 from textual.color import Color
 from textual.command import CommandPalette
 from textual.content import Content
 from textual.events import Paste
 from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
 from textual.widgets import Button, DataTable, OptionList, Static
 
@@ -22,6 +26,7 @@ from localspec.tui import ahead
 from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import EngineLost
 from localspec.tui.palette import actions
+from localspec.tui.polite import Polite
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
@@ -361,3 +366,30 @@ async def test_a_long_question_is_not_wrapped_and_sent_as_it_is(make_app: MakeAp
         prompt.write(text)
         assert not prompt.soft_wrap
         assert prompt.text == text
+
+
+async def test_between_two_messages_that_take_long_everybody_else_gets_a_turn() -> None:
+    """Textual by itself goes on to the next message at once; answers that stream in would wait."""
+    done: list[str] = []
+
+    class Long(Message):
+        pass
+
+    class Slow(Polite, App[None]):
+        def on_long(self) -> None:
+            time.sleep(0.02)
+            done.append("message")
+
+    async with Slow().run_test() as pilot:
+
+        async def other() -> None:
+            await asyncio.sleep(0.005)
+            done.append("other")
+
+        waiting = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        for _ in range(2):
+            pilot.app.post_message(Long())
+        await waiting
+        await pilot.pause()
+    assert done == ["message", "other", "message"]

@@ -11,6 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from localspec.tui.engine import EngineService
 
 
-class ModeScreen(Screen[None]):
+class ModeScreen(Polite, Screen[None]):
     """A mode fills in ``MODE``, ``EXPLAINS`` and ``body``; its BINDINGS with a description are in
     the footer (unless ``show=False``) and all of them in the command palette."""
 

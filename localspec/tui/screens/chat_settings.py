@@ -13,6 +13,7 @@ from textual.containers import Grid, Horizontal, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 
 # name in SamplerSettings, what is shown, what it does, the least and the most that make sense
@@ -40,7 +41,7 @@ class ChatSettings:
     sampler: dict[str, float]
 
 
-class ChatSettingsScreen(ModalScreen[ChatSettings | None]):
+class ChatSettingsScreen(Polite, ModalScreen[ChatSettings | None]):
     """``effective``: the sampler's values as they are now, shown where nothing was given."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

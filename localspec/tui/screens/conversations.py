@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.tui.live import age
+from localspec.tui.polite import Polite
 from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.widgets.footer import Footer
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from localspec.store import Entry, Store
 
 
-class ConversationsScreen(ModalScreen[int | None]):
+class ConversationsScreen(Polite, ModalScreen[int | None]):
     """The id of the conversation to go on with; None: stay. ``deleted`` holds the ids that are
     gone afterwards, ``renamed`` the new titles."""
 

@@ -16,10 +16,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Polite, ModalScreen[bool]):
     """``await app.push_screen_wait(Confirm("Delete?", "...", "Delete"))`` is True for yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,7 +52,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class Ask(ModalScreen[str | None]):
+class Ask(Polite, ModalScreen[str | None]):
     """One line of text; None when given up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]
@@ -104,7 +105,7 @@ class NotedOptions(OptionList):
         return Content.assemble(name, between, (folded, "$text-muted"))
 
 
-class Choose(ModalScreen[str | None]):
+class Choose(Polite, ModalScreen[str | None]):
     """One of ``choices`` (value, what is shown, a word about it); None when given up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]

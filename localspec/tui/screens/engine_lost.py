@@ -14,12 +14,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from localspec.errors import EngineDied
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 
 Choice = Literal["restart", "close"]
 
 
-class EngineLostScreen(ModalScreen[Choice]):
+class EngineLostScreen(Polite, ModalScreen[Choice]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "choose('restart')", "Restart"),
         Binding("l", "log", "Whole log"),
@@ -68,7 +69,7 @@ LOG_BYTES = 256 * 1024
 """Of a log, so much of its end is shown."""
 
 
-class LogScreen(ModalScreen[None]):
+class LogScreen(Polite, ModalScreen[None]):
     """The end of the engine's log."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Close")]

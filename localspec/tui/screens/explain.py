@@ -14,10 +14,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from localspec.terms import TERMS
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 
 
-class ExplainScreen(ModalScreen[None]):
+class ExplainScreen(Polite, ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,q", "dismiss", "Close", key_display="esc"),
     ]

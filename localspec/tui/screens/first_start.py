@@ -17,6 +17,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 from localspec.units import file_size
 
@@ -71,7 +72,7 @@ def find_demo() -> LocalspecError | None:
     return None
 
 
-class FirstStartScreen(ModalScreen[Chosen | None]):
+class FirstStartScreen(Polite, ModalScreen[Chosen | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Not now")]
     DEFAULT_CSS = """
     FirstStartScreen {

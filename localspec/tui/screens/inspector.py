@@ -16,6 +16,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.speed import milliseconds
 
@@ -38,7 +39,7 @@ def shown(text: str) -> str:
     return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
 
 
-class InspectorScreen(ModalScreen[None]):
+class InspectorScreen(Polite, ModalScreen[None]):
     """``score`` runs the answer again and gives p and q (None: it did not come to that)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

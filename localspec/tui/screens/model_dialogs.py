@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.tui.model_rows import verdict_words
+from localspec.tui.polite import Polite
 from localspec.tui.widgets.footer import Footer
 from localspec.units import file_size, shortened
 
@@ -39,7 +40,7 @@ class Picked(NamedTuple):
     words: str
 
 
-class AddScreen(ModalScreen[Picked | None]):
+class AddScreen(Polite, ModalScreen[Picked | None]):
     """A repository, a page's address, a file's path, or words to search for; then what a
     repository offers, with what fits. ``memory`` is asked in another thread."""
 
@@ -226,7 +227,7 @@ def _offer_line(offer: Offer, *, alone: bool) -> Content:
     )
 
 
-class InspectScreen(ModalScreen[None]):
+class InspectScreen(Polite, ModalScreen[None]):
     """What a model's file says of itself, here or on the Hub, and whether it fits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,i,enter", "dismiss", "Close")]
@@ -271,7 +272,7 @@ class InspectScreen(ModalScreen[None]):
         return [(name, text) for name, text in facts(found, fit) if text]
 
 
-class DraftersScreen(ModalScreen["Candidate | None"]):
+class DraftersScreen(Polite, ModalScreen["Candidate | None"]):
     """Drafters for a target: its own head, the catalogue's, those here, and those on the Hub."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close")]

@@ -1,0 +1,29 @@
+"""Messages that take long, one at a time.
+
+Textual takes the next message of a screen as soon as it is done with the last, without giving the
+event loop its turn. Laying out and drawing a screen takes some 20 ms, and opening one or changing
+its size does it several times over: in a row that is long enough for a person to feel, and for
+answers that stream in to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+LONG, PAUSE = 0.008, 0.001
+"""Seconds: half of what a frame takes at 60 a second; and long enough for tasks whose timers became
+due meanwhile, which takes the loop several turns."""
+
+
+class Polite(MessagePump):
+    """Comes before ``Screen`` or ``App`` among the bases."""
+
+    async def _dispatch_message(self, message: Message) -> None:
+        began = perf_counter()
+        await super()._dispatch_message(message)
+        if perf_counter() - began > LONG:
+            await asyncio.sleep(PAUSE)
