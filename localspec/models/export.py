@@ -120,7 +120,8 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
         swept = ("kv_type", "flash_attn", "threads")
         engine = replace(engine, **{k: base[k] for k in swept if base[k] is not None})
         model = base["file"]
-    name = result["target"]["name"]
+    # of another base than the benchmark's own file it would be the wrong name
+    name = result["target"]["name"] if model == result["target"]["file"] else Path(model).stem
     if best is None or not won:
         what = "No setup" if bases else "No drafter"
         why = f"{what} was shown to be faster in that benchmark, so none is exported."
@@ -155,8 +156,9 @@ def _as_measured(engine: EngineOptions, result: dict[str, Any]) -> EngineOptions
 
     sampler = {k: v for k, v in measured["sampler"].items() if v != getattr(SERVERS_OWN, k)}
     # greedy is how speed is measured, and seldom how a server should answer
-    if len(measured["temperatures"]) == 1 and measured["temperatures"][0]:
-        sampler["temperature"] = measured["temperatures"][0]
+    temperatures = measured.get("temperatures", [])
+    if len(temperatures) == 1 and temperatures[0]:
+        sampler["temperature"] = temperatures[0]
     return replace(
         engine,
         **left(engine, unset),

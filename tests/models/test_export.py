@@ -143,3 +143,20 @@ def test_the_winner_of_a_past_benchmark_or_nothing(
     assert "--top-k" not in dict(found)  # llama-server's own
     given, _ = flags(of_bench("last", EngineOptions(threads=5, sampler={"min_p": 0.2})))
     assert {"--threads": "5", "--min-p": "0.2", "--temp": "0.7"}.items() <= dict(given).items()
+
+
+def test_of_another_base_than_the_benchmarks_own_file_it_says_so(tmp_path, monkeypatch, demo_model):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    other = tmp_path / "other-Q8_0.gguf"
+    other.symlink_to(demo_model)
+    people, prompts = [made_runs.candidate()], [made_runs.prompt("p")]
+    rows = [made_runs.row(people[0], prompts[0], made_runs.generation())]
+    result = made_runs.result(rows, people, prompts)
+    result["target"]["file"] = str(demo_model)
+    result["bases"] = [
+        {"name": "", "file": str(other), "kv_type": "q8_0", "flash_attn": None, "threads": None}
+    ]
+    history.keep(result)
+    found, _ = flags(of_bench("last", EngineOptions()))
+    assert dict(found)["--alias"] == "other-Q8_0"
+    assert dict(found)["--cache-type-k"] == "q8_0"
