@@ -17,10 +17,12 @@ from textual.style import Style
 from textual.widget import Widget
 
 from localspec.tui.markdown import Block, Document, Line
+from localspec.tui.polite import PAUSE
+from localspec.tui.widgets.unhurried import Unhurried
 
 AT_ONCE = 12
 """Closed blocks that are wrapped in one go; more take turns with the event loop."""
-WRAP_SECONDS = 0.008
+WRAP_SECONDS = 0.005
 """So long texts are wrapped anew in one go."""
 PART = 400
 """Characters of a kept text that are parsed in one go."""
@@ -28,7 +30,7 @@ SHOW_SECONDS = 0.3
 """A kept text is shown at most so often while it is parsed: a layout takes as long as a part."""
 
 
-class MarkdownView(Widget):
+class MarkdownView(Unhurried, Widget):
     COMPONENT_CLASSES = {  # noqa: RUF012  Textual's own form
         "heading",
         "subheading",
@@ -108,7 +110,7 @@ class MarkdownView(Widget):
                 else:
                     shown = time.monotonic()
                     self.flush()
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE)
         self.flush()
 
     # ---- lines --------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ class MarkdownView(Widget):
                 done += 1
                 if time.monotonic() > until:
                     break
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE)
             if width != self._width:
                 return
         self._closed_lines, self._wrapped, self._rewrapping = closed, done, False
