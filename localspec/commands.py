@@ -1138,8 +1138,11 @@ def export(
 
     engine = _with_temperature(engine, temperature)
     if bench is not None:
-        if model or profile:
-            other = "--model" if model else "--profile"
+        others = {
+            "--model": model or None, "--profile": profile, "--drafter": drafter,
+            "--n-max": n_max, "--p-min": p_min, "--tree": tree,
+        }  # fmt: skip
+        for other in (name for name, given in others.items() if given is not None):
             raise UsageError(f"{other} and --bench exclude each other.", "Give one of the two.")
         return export(of_bench(bench, engine), how)
     if not model:

@@ -12,6 +12,7 @@ import made_runs
 import pytest
 
 from localspec.bench import history
+from localspec.cli import main
 from localspec.errors import UsageError
 from localspec.models.export import (
     SAMPLER_FLAGS,
@@ -160,3 +161,11 @@ def test_of_another_base_than_the_benchmarks_own_file_it_says_so(tmp_path, monke
     found, _ = flags(of_bench("last", EngineOptions()))
     assert dict(found)["--alias"] == "other-Q8_0"
     assert dict(found)["--cache-type-k"] == "q8_0"
+
+
+@pytest.mark.parametrize("other", [("--drafter", "ngram"), ("--n-max", "3"), ("--p-min", "0")])
+def test_a_benchmarks_winner_is_not_mixed_with_another_drafter(other, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["export", "--bench", "last", *other])
+    assert error.value.code == 2
+    assert f"{other[0]} and --bench exclude each other" in capsys.readouterr().err
