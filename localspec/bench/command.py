@@ -104,6 +104,8 @@ def bench(options: BenchOptions) -> int:
     code = _exit_code(report, strict=options.strict)
     if code != INTERRUPTED:
         failed = failed or gates.failure(options, result)
+        if options.fail_on_regression is not None and not options.quiet:
+            make_console(stderr=True).print(gates.against(result), markup=False, highlight=False)
     if options.save and result["rows"]:
         failed = _save(result) or failed
     if failed is not None and code != INTERRUPTED:

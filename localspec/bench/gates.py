@@ -33,6 +33,14 @@ def failure(options: BenchOptions, result: Json, store: Store | None = None) -> 
     return GateFailed(". ".join(found) + ".") if found else None
 
 
+def against(result: Json, store: Store | None = None) -> str:
+    """What --fail-on-regression compares with: one that had nothing must not look passed."""
+    earlier = last_alike(result, store)
+    if earlier is None:
+        return "--fail-on-regression: the history has no benchmark of the same to compare with."
+    return f"--fail-on-regression: compared with benchmark {earlier[0]}."
+
+
 def below(result: Json, bound: float) -> str | None:
     """Is no drafter (with several bases: no setup, over the reference) shown to reach the speedup
     ``bound``? The lower end of an interval shows it; where a winner was measured again, its own

@@ -94,11 +94,14 @@ def test_results_are_kept_and_gates_fail_a_script(options, tmp_path, monkeypatch
     assert history.past() == []
     with pytest.raises(GateFailed, match="the interval's lower end is under 1000"):
         bench(replace(options, fail_below=1000.0, fail_on_regression=0.5))
-    assert "baseline" in capsys.readouterr().out  # the table and the history have it all the same
+    out, err = capsys.readouterr()
+    assert "baseline" in out  # the table and the history have it all the same
+    assert "no benchmark of the same to compare with" in " ".join(err.split())
     (line,) = history.past()
     assert history.read("last") == read(options)
     assert line.drafters == ("ngram",)
     assert bench(replace(options, fail_below=0.01, fail_on_regression=0.9)) == 0
+    assert "compared with benchmark 1." in capsys.readouterr().err
     assert [p.id for p in history.past()] == [2, 1]
 
 

@@ -239,7 +239,8 @@ def test_where_a_winner_was_measured_again_its_own_interval_decides() -> None:
 def test_a_regression_is_looked_for_in_the_last_benchmark_of_the_same(store: Store) -> None:
     options = BenchOptions("demo", fail_on_regression=0.05)
     slower = measured({BASELINE: 100.0, SMALL: 110.0, NGRAM: 90.0}, seed=2)
-    assert gates.failure(options, slower, store) is None  # nothing to compare with
+    assert gates.failure(options, slower, store) is None
+    assert "no benchmark of the same to compare with" in gates.against(slower, store)
     kept(
         store,
         measured(),
@@ -253,6 +254,7 @@ def test_a_regression_is_looked_for_in_the_last_benchmark_of_the_same(store: Sto
     assert failed.message.startswith("small n=3 lost 15.")
     assert "against benchmark 1)" in failed.message
     assert gates.failure(replace(options, fail_on_regression=0.2), slower, store) is None
+    assert "compared with benchmark 1." in gates.against(slower, store)
 
 
 # ---- the commands -----------------------------------------------------------------------------
