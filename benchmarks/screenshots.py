@@ -1,4 +1,4 @@
-"""The pictures of the app in assets/screenshots/: Models, Chat and A/B, by keys on the demo.
+"""The pictures of the app in assets/screenshots/, one of each mode, by keys on the demo.
 
 What they show was measured while they were taken. ``python benchmarks/screenshots.py [FOLDER]``
 """
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from textual.pilot import Pilot
+from textual.widgets import Checkbox
 
 from localspec.tui.app import LocalspecApp
 from localspec.tui.settings import SettingsStore
@@ -37,11 +38,14 @@ async def rest(pilot: Pilot[None]) -> None:
 
 
 async def take(out: Path) -> None:
+    os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    os.environ.pop("NO_COLOR", None)
     with tempfile.TemporaryDirectory() as home:
         for name in ("CONFIG", "DATA", "STATE", "CACHE"):
             os.environ[f"XDG_{name}_HOME"] = home
         store = SettingsStore(Path(home) / "settings.json")
         store.values.model = "demo"
+        store.values.max_tokens = 160  # the demo can ramble on
         app = LocalspecApp(settings=store)
 
         def keep(name: str) -> None:
@@ -66,6 +70,15 @@ async def take(out: Path) -> None:
             await pilot.press("s")
             await rest(pilot)
             keep("ab")
+            await pilot.press("f5")
+            await rest(pilot)
+            pilot.app.screen.query_one("#quick", Checkbox).value = True
+            await pilot.press("s")
+            await rest(pilot)
+            keep("app-bench")
+            await pilot.press("f6")
+            await rest(pilot)
+            keep("history")
 
 
 if __name__ == "__main__":
