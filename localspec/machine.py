@@ -313,11 +313,12 @@ def _linux_gpus(root: Path) -> tuple[Gpu, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Since the last sample: the share of all cores (0 to 1) that other processes used, and the
-    clock now in MHz. None where it cannot be read."""
+    """Since the last sample: the share of all cores (0 to 1) that other processes used, the clock
+    now in MHz, and the processor seconds of our own processes. None where it cannot be read."""
 
     other_load: float | None
     clock: float | None
+    own_seconds: float = 0.0
 
 
 class LoadMeter:
@@ -336,11 +337,10 @@ class LoadMeter:
         total = now[0] - before[0]
         if total <= 0:
             return Sample(None, _clock())
-        other = (now[1] - before[1]) - sum(
-            now[2][pid] - seconds for pid, seconds in before[2].items() if pid in now[2]
-        )
+        own = sum(now[2][pid] - seconds for pid, seconds in before[2].items() if pid in now[2])
+        other = (now[1] - before[1]) - own
         # The two sources tick apart, so a little less than nothing can come out.
-        return Sample(min(1.0, max(0.0, other / total)), _clock())
+        return Sample(min(1.0, max(0.0, other / total)), _clock(), own)
 
     def _read(self) -> tuple[float, float, dict[int, float]]:
         """All processor time, the part of it that was used, and the own processes' times."""

@@ -90,9 +90,10 @@ def row(
     flags: Iterable[str] = (),
     other_load: float | None = None,
     clock: float | None = None,
+    own_cores: float | None = None,
 ) -> Row:
     slot = Slot(0, who, where, run, 5 + run, block, phase)
-    return Row(slot, made, frozenset(flags), Conditions(other_load, clock))
+    return Row(slot, made, frozenset(flags), Conditions(other_load, clock, own_cores))
 
 
 def result(

@@ -166,7 +166,8 @@ def test_the_own_processes_are_no_competing_load(monkeypatch: pytest.MonkeyPatch
     # 20 s on the clock of ten processors' time, 8 busy, 6 of them ours.
     before = Times(user=100.0, system=10.0, idle=200.0, iowait=5.0)
     after = Times(user=107.0, system=11.0, idle=211.0, iowait=6.0)
-    assert meter_over(monkeypatch, before, after, [40.0, 46.0]).other_load == pytest.approx(0.1)
+    sample = meter_over(monkeypatch, before, after, [40.0, 46.0])
+    assert (sample.other_load, sample.own_seconds) == pytest.approx((0.1, 6.0))
 
 
 def test_time_stolen_by_the_hypervisor_is_competing_load(monkeypatch: pytest.MonkeyPatch) -> None:

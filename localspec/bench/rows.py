@@ -2,7 +2,8 @@
 
 Flags: ``short`` (fewer than 32 tokens), ``repeats`` (the text ends in a loop, which inflates the
 accept length), ``context`` (ended because the context was full), ``disturbed`` (other load or the
-clock was unlike the rest of the measurement), ``replaced`` (measured again; not in any figure),
+clock was unlike the rest of the measurement, or the machine stood still), ``replaced`` (measured
+again; not in any figure),
 ``parted`` (of a prompt left half measured by an interruption and measured again; in no figure),
 ``pairing`` (a baseline's run made only to sit next to a repeated one; in the speedup, not in the
 baseline's own figures), ``faulty`` (a greedy repetition gave other tokens), ``crashed`` (the engine
@@ -38,15 +39,19 @@ LOOP_WINDOW = 48
 LOOP_LONGEST = 24
 LOOP_SHARE = 0.9
 DISTURBED = 0.05
+STOOD_STILL = 0.6
+"""Of the usual processor time: a run that had less was held up, whoever or whatever did it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The machine during a run: the share of all cores that other processes used (0 to 1) and the
-    mean clock in MHz; None where it cannot be read."""
+    """The machine during a run: the share of all cores that other processes used (0 to 1), the
+    mean clock in MHz, and the processor time that our own processes had a second, in cores; None
+    where it cannot be read."""
 
     other_load: float | None = None
     clock: float | None = None
+    own_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ def repeats_itself(tokens: Sequence[int]) -> bool:
 def mark_disturbed(rows: Sequence[Row]) -> list[Row]:
     """Flag runs during which other load or the clock lay more than 5 % from the median of the runs
     made together (in one sitting, and those that confirm a winner apart): 5 points of the machine's
-    cores, 5 % of the clock. Each base by itself: a processor runs slower with more threads.
+    cores, 5 % of the clock. Each base by itself: a processor runs slower with more threads. And
+    runs in which our own processes hardly computed: the machine slept, or stood still.
 
     Against the median and not against the reading before the run: a steady load hits all
     candidates alike and spoils no comparison, a single reading of a short run is mostly noise.
@@ -125,14 +131,18 @@ def _mark_disturbed(rows: Sequence[Row]) -> list[Row]:
     clocks = [r.conditions.clock for r in rows if r.conditions.clock]
     load = median(loads) if loads else None
     clock = median(clocks) if clocks else None
+    own = [r.conditions.own_cores for r in rows if r.conditions.own_cores is not None]
+    usual = median(own) if own else 0.0
 
     def disturbed(c: Conditions) -> bool:
         by_load = (
             load is not None and c.other_load is not None and abs(c.other_load - load) > DISTURBED
         )
-        return by_load or (
+        by_clock = (
             clock is not None and bool(c.clock) and abs((c.clock or 0) / clock - 1) > DISTURBED
         )
+        stood_still = c.own_cores is not None and c.own_cores < STOOD_STILL * usual
+        return by_load or by_clock or stood_still
 
     return [r.flagged("disturbed") if disturbed(r.conditions) else r for r in rows]
 

@@ -46,6 +46,8 @@ REPEATED_SHARE = 0.25
 """The most rows that are measured again, as a share of all."""
 FINALISTS = 4
 """Candidates that are usually measured again where there are several bases."""
+SHORTEST_READING = 0.3
+"""Seconds under which the system's account of processor time, in ticks, says too little."""
 QUICK_SECONDS = 60.0
 QUICK_FEWEST = 4
 
@@ -62,7 +64,8 @@ class Watch:
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._last = time.monotonic()
+        self._began = self._last = time.monotonic()
+        self._own = 0.0
         self._loads: list[tuple[float, float]] = []
         self._clocks: list[float] = []
 
@@ -74,13 +77,16 @@ class Watch:
             self._loads.append((now - self._last, sample.other_load))
         if sample.clock and working:
             self._clocks.append(sample.clock)
+        self._own += sample.own_seconds
         self._last = now
 
     def conditions(self) -> Conditions:
         self.look(working=False)
         seconds = sum(s for s, _ in self._loads)
         load = sum(s * x for s, x in self._loads) / seconds if seconds > 0 else None
-        return Conditions(load, fmean(self._clocks) if self._clocks else None)
+        wall = self._last - self._began
+        own = self._own / wall if wall > SHORTEST_READING and self._own else None
+        return Conditions(load, fmean(self._clocks) if self._clocks else None, own)
 
 
 @dataclass

@@ -50,6 +50,17 @@ def disturbed(made, conditions):
     return ["disturbed" in r.flags for r in mark_disturbed(rows)]
 
 
+def test_a_run_in_which_the_machine_stood_still_is_disturbed(made):
+    """Whatever stopped it: the engine, held up or asleep, computed less than it does elsewhere."""
+    cores = (2.0, 1.9, 0.3, 1.95, None, 1.5)
+    rows = [
+        made.row(made.candidate(), made.prompt("p"), made.generation(), own_cores=own)
+        for own in cores
+    ]
+    marked = ["disturbed" in r.flags for r in mark_disturbed(rows)]
+    assert marked == [False, False, True, False, False, False]
+
+
 def test_a_run_unlike_the_others_is_disturbed(made):
     assert disturbed(made, [(0.02, 3000.0)] * 4 + [(0.30, 3000.0), (0.02, 2700.0)]) == [
         *[False] * 4,

@@ -3,9 +3,11 @@
 import os
 import random
 import signal
+import time
 
 import pytest
 
+import localspec.bench.runner as runner_module
 from localspec.bench.analysis import analyse
 from localspec.bench.audit import audit
 from localspec.bench.plan import Candidate, Plan, Prepared
@@ -42,6 +44,21 @@ class Stormy(Calm):
 
     def sample(self):
         return Sample(self.load, 3000.0)
+
+
+class Sleepy(Calm):
+    """Two cores are kept busy, but for one run, the fourth, in which hardly anything happens."""
+
+    made = 0
+
+    def __init__(self, pids=()):
+        type(self).made += 1
+        self.cores = 0.1 if self.made == 4 else 2.0
+        self.last = time.monotonic()
+
+    def sample(self):
+        gone, self.last = time.monotonic() - self.last, time.monotonic()
+        return Sample(0.0, 3000.0, self.cores * gone)
 
 
 @pytest.fixture
@@ -227,6 +244,15 @@ def test_a_disturbed_run_is_made_again_next_to_the_baseline_and_replaced(bench):
     assert [m.figures.runs for m in table.values()] == [4, 4]
     assert table["ngram n=4 T=0"].decode.pairs == 4
     assert [e.phase for e in events if isinstance(e, Starting)] == ["main", "repeat"]
+
+
+def test_a_run_in_which_the_machine_stood_still_is_made_again(bench, monkeypatch):
+    monkeypatch.setattr(runner_module, "SHORTEST_READING", 0.0)
+    Sleepy.made = 0
+    runner, _, _ = bench([BASELINE, NGRAM], meter=Sleepy)
+    done = runner.run()
+    assert [r.slot.order for r in rows_of(done) if "disturbed" in r.flags] == [3]
+    assert len(rows_of(done, "repeat")) == 2
 
 
 def test_blocks_have_one_context_at_a_time(bench):
