@@ -598,7 +598,8 @@ Workloads = Annotated[
         "-w",
         metavar="NAME,...",
         help="Comma list: chat8, code9 (both are the default), rewrite, summarise, json, "
-        "reasoning, multilingual, long-context; or prompts of your own: a .txt (one a line), "
+        "reasoning, multilingual, long-context, speed-bench (from the Hub; also "
+        "speed-bench:CATEGORY); or prompts of your own: a .txt (one a line), "
         ".jsonl or .json (prompts, OpenAI messages, a saved conversation), .md, a folder.",
     ),
 ]

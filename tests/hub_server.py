@@ -154,6 +154,7 @@ class HubServer:
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
+        self.datasets: dict[str, list[dict[str, Any]]] = {}
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.sent: dict[str, int] = {}
@@ -276,12 +277,26 @@ class _Handler(BaseHTTPRequestHandler):
             self._resolve(match[1], match[2], match[3])
         elif match := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
             self._content(match[1], match[2])
+        elif path == "/rows":
+            self._rows()
         elif path == "/api/whoami-v2" and self.known:
             self._json(
                 {"name": "tester", "type": "user", "auth": {"accessToken": {"role": "read"}}}
             )
         else:
             self._refuse(404, "", "Sorry, we can't find the page you are looking for.")
+
+    # ---- the dataset viewer ----
+
+    def _rows(self) -> None:
+        """As datasets-server.huggingface.co: at most 100 rows an answer."""
+        first, length = (int(self.query[word][0]) for word in ("offset", "length"))
+        rows = self.server_hub.datasets[self.query["dataset"][0]]
+        shown = rows[first : first + min(length, 100)]
+        entries = [
+            {"row_idx": first + i, "row": row, "truncated_cells": []} for i, row in enumerate(shown)
+        ]
+        self._json({"features": [], "rows": entries, "num_rows_total": len(rows)})
 
     # ---- metadata ----
 

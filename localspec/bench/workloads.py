@@ -26,6 +26,9 @@ BUILT_IN = {
 }
 """Those that come with localspec, and what they hold."""
 DEFAULT = ("chat8", "code9")
+SPEED_BENCH, OF_EACH, OF_ONE = "speed-bench", 2, 16
+"""NVIDIA's, from the Hub: so many prompts of each of its categories, or of one
+("speed-bench:math"). There are 80 of each, more than there is time for at concurrency 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +107,44 @@ def _load_one(name: str, taken: Sequence[str]) -> Workload:
     if is_path or path.exists():
         own = path.resolve().name if path.is_dir() else path.stem
         return _read(path, own if own not in taken else str(path))
-    if name.lower().replace("_", "-") in ("speed-bench", "speedbench"):
-        raise UsageError(
-            "SPEED-Bench does not come with localspec: its licence is its own, and the "
-            "published files hold placeholders for prompts of other sources.",
-            "Fetch them with the script that NVIDIA publishes for it, and give the .jsonl that it "
-            "writes: --workload FILE.jsonl.",
-        )
+    found, _, category = name.lower().replace("_", "-").partition(":")
+    if found in (SPEED_BENCH, "speedbench"):
+        return _speed_bench(category)
     near = difflib.get_close_matches(name, BUILT_IN, 1, 0.5)
     meant = f"Did you mean {near[0]}? " if near else ""
     raise UsageError(
         f"There is no workload {name!r}.",
-        f"{meant}Known are {', '.join(BUILT_IN)}; one of your own is a folder, or a file that ends "
+        f"{meant}Known are {', '.join((*BUILT_IN, SPEED_BENCH))}; one of your own is a folder, or a file that ends "
         f"in {', '.join(prompt_files.ENDINGS)}.",
+    )
+
+
+def _speed_bench(category: str) -> Workload:
+    from localspec.hub import speed_bench  # the Hub's client is slow to import
+
+    groups: dict[str, list[speed_bench.Question]] = {}
+    for question in speed_bench.questions():
+        if prompt_files.PLACEHOLDER not in question.turns[0]:
+            groups.setdefault(question.category.lower().replace("_", "-"), []).append(question)
+    if not groups:
+        raise UsageError(
+            "SPEED-Bench is published with placeholders in place of its prompts.",
+            "Fetch them with the script that NVIDIA publishes for it, and give the .jsonl that it "
+            "writes: --workload FILE.jsonl.",
+        )
+    if category and category not in groups:
+        raise UsageError(
+            f"SPEED-Bench has no category {category!r} whose prompts are published.",
+            f"There are {', '.join(sorted(groups))}.",
+        )
+    name = f"{SPEED_BENCH}:{category}" if category else SPEED_BENCH
+    chosen = (
+        groups[category][:OF_ONE]
+        if category
+        else [question for group in groups.values() for question in group[:OF_EACH]]
+    )
+    return Workload(
+        name, tuple(Prompt(q.question_id, name, (("user", q.turns[0]),)) for q in chosen)
     )
 
 

@@ -1,11 +1,12 @@
 import json
 
 import pytest
+from hub_server import Fault
 
 from localspec.bench.depth import filled
 from localspec.bench.workloads import BUILT_IN, Prompt, at_depths, load
 from localspec.chat.export import to_json
-from localspec.errors import UsageError
+from localspec.errors import HubError, UsageError
 from localspec.store import Talk, Turn
 
 
@@ -160,6 +161,57 @@ def test_placeholders_of_speed_bench_are_not_measured_as_prompts(tmp_path):
         read_one(tmp_path, "speed.jsonl", json.dumps({"turns": [text]}))
 
 
+def rows_of_speed_bench(count: int = 80) -> list[dict[str, object]]:
+    """Three categories as the dataset has them, the last under another licence."""
+    placeholder = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+    return [
+        {
+            "question_id": f"{category}-{i}",
+            "category": category,
+            "sub_category": None,
+            "turns": [placeholder if category == "rag" else f"{category} {i}?", "And then?"],
+            "multiturn": True,
+        }
+        for category in ("coding", "low_entropy", "rag")
+        for i in range(count)
+    ]
+
+
+def test_speed_bench_comes_from_the_hub_some_prompts_of_each_category(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    hub.datasets["nvidia/SPEED-Bench"] = rows_of_speed_bench()
+    (workload,) = load(("speed-bench",))
+    assert [p.id for p in workload.prompts] == [
+        "coding-0",
+        "coding-1",
+        "low_entropy-0",
+        "low_entropy-1",
+    ]
+    assert workload.prompts[0].messages == (("user", "coding 0?"),)
+    asked = len(hub.requests)
+    assert [r.path for r in hub.requests].count("/rows") == 3  # 240 rows, 100 an answer
+    (workload,) = load(("SPEED-Bench:low-entropy",))
+    assert (workload.name, len(workload.prompts)) == ("speed-bench:low-entropy", 16)
+    assert len(hub.requests) == asked, "they are kept"
+    with pytest.raises(UsageError, match="no category 'rag' whose prompts are published"):
+        load(("speed-bench:rag",))
+
+
+def test_speed_bench_without_its_prompts_or_the_hub(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    hub.datasets["nvidia/SPEED-Bench"] = [{"question_id": "x", "nothing": 1}]
+    with pytest.raises(HubError, match="not what they were"):
+        load(("speed-bench",))
+    hub.datasets["nvidia/SPEED-Bench"] = rows_of_speed_bench()[-2:]
+    with pytest.raises(UsageError, match="placeholders in place of its prompts"):
+        load(("speed-bench",))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    hub.faults.append(Fault(path="/rows", status=404))
+    with pytest.raises(HubError):
+        load(("speed-bench",))
+    assert not list((tmp_path / "other").rglob("*.json")), "nothing half read is kept"
+
+
 # ---- depth ------------------------------------------------------------------------------------
 
 
@@ -231,7 +283,6 @@ def test_a_file_that_cannot_be_used_gets_a_sentence_and_a_next_step(tmp_path, na
         (("/nowhere/x.txt",), None, "does not exist"),
         (("some/folder",), None, "some/folder does not exist"),
         (("folder/",), None, "folder does not exist"),
-        (("speed-bench",), None, "does not come with localspec"),
         (("chat8",), "hello", "exclude each other"),
         ((), " \n", "empty"),
     ],
