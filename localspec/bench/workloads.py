@@ -114,8 +114,8 @@ def _load_one(name: str, taken: Sequence[str]) -> Workload:
     meant = f"Did you mean {near[0]}? " if near else ""
     raise UsageError(
         f"There is no workload {name!r}.",
-        f"{meant}Known are {', '.join((*BUILT_IN, SPEED_BENCH))}; one of your own is a folder, or a file that ends "
-        f"in {', '.join(prompt_files.ENDINGS)}.",
+        f"{meant}Known are {', '.join((*BUILT_IN, SPEED_BENCH))}; one of your own is a folder, or "
+        f"a file that ends in {', '.join(prompt_files.ENDINGS)}.",
     )
 
 
