@@ -362,6 +362,8 @@ def check_writable(paths: Mapping[str, str]) -> None:
     for option, name in paths.items():
         path = Path(name).expanduser()
         hint = f"Give {option} another path."
+        if name == "-":
+            raise UsageError(f"{option}: - is no file.", "Give a path; a pipe is /dev/stdout.")
         if path.is_dir():
             raise UsageError(f"{option}: {path} is a folder, not a file.", hint)
         if not path.parent.is_dir():

@@ -423,6 +423,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
         with pytest.raises(UsageError, match=said) as error:
             report.check_writable({"--json": str(path)})
         assert error.value.hint
+    with pytest.raises(UsageError, match="- is no file"):
+        report.check_writable({"--json": "-"})
     with pytest.raises(UsageError, match="same file"):
         report.check_writable({"--json": str(tmp_path / "r"), "--csv": f"{tmp_path}/./r"})
 
