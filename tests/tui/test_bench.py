@@ -212,3 +212,23 @@ def test_lengths_are_read_as_the_command_line_reads_them() -> None:
     for wrong in ("0", "513", "-1", "x"):
         with pytest.raises(UsageError):
             lengths_of(wrong)
+
+
+async def test_what_is_chosen_can_be_told_without_colours(app: LocalspecApp) -> None:
+    async with app.run_test(size=(140, 45)) as pilot:
+        await pilot.press("f5")
+        await pilot.pause()
+        screen = pilot.app.screen
+        workloads = screen.query_one("#workloads", SelectionList)
+        await until(pilot, lambda: workloads.option_count)
+        names = [workloads.get_option_at_index(i).value for i in range(workloads.option_count)]
+        workloads.deselect_all()
+        workloads.select(names[1])
+        boxes = [workloads.render_line(i).text.split()[0] for i in range(2)]
+        assert boxes == ["▐", "▐X▌"]
+        quick = screen.query_one("#quick", Checkbox)
+        quick.focus()
+        for box in ("▐ ▌", "▐X▌", "▐ ▌"):
+            await pilot.pause()
+            assert f"{box} quick" in "".join(s.text for s in quick.render_line(0))
+            await pilot.press("space")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -269,6 +270,43 @@ async def test_the_last_question_can_be_changed_or_left_as_it_is(chat: Any) -> N
         assert [t.content for t in Store().talk(1).turns] == ["a", "one", "c", "three"]
 
 
+async def test_the_title_goes_with_the_first_question_until_it_gets_a_name(chat: Any) -> None:
+    async with chat(Player("one", "two", "three", "four")) as c:
+        await c.ask("a")
+        await c.press("f10")
+        await c.ask("b")
+        assert [e.title for e in Store().talks()] == ["b"]
+        await c.press("ctrl+o", "r")
+        c.app.screen.query_one(Input).value = "My own"
+        await c.press("enter", "escape", "f10")
+        await c.ask("c")
+        assert [e.title for e in Store().talks()] == ["My own"]
+        await c.ask("d")
+        await c.press("f10")
+        assert c.prompt.text == "d"
+
+
+async def test_the_context_of_another_conversation_is_not_this_one_s(chat: Any) -> None:
+    async with chat(Player("one", "two", "three")) as c:
+        await c.ask("a")
+
+        def context() -> str:
+            found = re.search(r"ctx ([\d,-]+)/", str(c.screen.query_one("#setup-line").content))
+            assert found
+            assert f"ctx {found[1]}/" in c.panel
+            return found[1]
+
+        used = context()
+        assert used not in ("0", "-")
+        await c.press("ctrl+n")
+        assert context() == "0"
+        await c.press("ctrl+o", "enter")
+        assert c.questions == ["a"]
+        assert context() == "-"  # nobody has counted it yet
+        await c.ask("b")
+        assert context() not in ("0", "-")
+
+
 async def test_an_empty_answer_leaves_all_as_it_was(chat: Any) -> None:
     async with chat(Player("one", answer(""), answer(""))) as c:
         await c.ask("a")
@@ -428,6 +466,9 @@ async def test_the_figures_fold_to_two_lines_and_to_one(
 async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: SettingsStore) -> None:
     engine = Player("one", "two")
     async with chat(engine) as c:
+        await c.press("escape", "h")
+        assert settings.values.thinking is True
+        await c.press("h", "escape")
         await c.ask("a")
         await c.pilot.press("ctrl+g")
         await c.settled()
@@ -447,8 +488,10 @@ async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: Settin
         said = "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
         assert "Be brief." in said
         assert settings.values.sampler == {"temperature": 0.5, "seed": 7.0}
+        assert settings.values.thinking is False
         await c.press("escape", "h")
-        assert settings.values.thinking is True
+        assert "no switch" in c.notes
+        assert settings.values.thinking is False  # nothing changes unseen for another model
 
 
 # ---- conversations ---------------------------------------------------------------------------

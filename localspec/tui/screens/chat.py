@@ -370,7 +370,8 @@ class ChatScreen(ModeScreen):
         if facts is not None:
             right.append(f"T {facts.sampler['temperature']:g}")
             if not self.has_class("-narrow"):  # there the speed line has it
-                right.append(f"ctx {self._held or 0:,}/{facts.n_ctx:,}")
+                held = self._held
+                right.append(f"ctx {'-' if held is None else f'{held:,}'}/{facts.n_ctx:,}")
             right.append(f"{facts.threads} thread{'s' if facts.threads != 1 else ''}")
         thinking = self.localspec.settings.values.thinking
         if thinking is not None and (facts is None or facts.has_thinking_switch):
@@ -418,9 +419,12 @@ class ChatScreen(ModeScreen):
 
     @property
     def _held(self) -> int | None:
-        """Tokens in the context, those of the answer that comes among them."""
+        """Tokens in the context, those of the answer that comes among them; None: not known, as of
+        a conversation that was opened again, which the next question evaluates."""
         if self._prompt_tokens and self._meter is not None:
             return self._prompt_tokens + self._meter.counts.decode_tokens
+        if self._begin is not None:
+            return None if self._begin else 0
         return self._facts.held if self._facts else None
 
     @on(Known)
@@ -641,6 +645,9 @@ class ChatScreen(ModeScreen):
         for widget in old:
             await widget.remove()
         talk = self._talk or Talk(_title(text), self.localspec.setup.model or "")
+        first = talk.turns[0].content if talk.turns else ""
+        if kind == "edit" and len(talk.turns) == 2 and talk.title == _title(first):
+            talk = replace(talk, title=_title(text))  # as long as nobody gave it another name
         turns = talk.turns[: {"ask": None, "again": -1, "edit": -2}[kind]]
         if kind != "again":
             turns += (Turn("user", text),)
@@ -955,12 +962,14 @@ class ChatScreen(ModeScreen):
                 self._switch()
 
     def action_thinking(self) -> None:
+        if self._facts is not None and not self._facts.has_thinking_switch:
+            self.notify("This model has no switch for thinking.")
+            return
         values = (None, True, False)
         now = values[(values.index(self.localspec.settings.values.thinking) + 1) % 3]
         self.localspec.settings.change(thinking=now)
         word = {None: "as the model does by itself", True: "on", False: "off"}[now]
-        switch = self._facts is None or self._facts.has_thinking_switch
-        self.notify(f"Thinking: {word}." if switch else "This model has no switch for thinking.")
+        self.notify(f"Thinking: {word}.")
         self._show_setup()
 
     # ---- conversations ------------------------------------------------------------------------
@@ -1001,6 +1010,7 @@ class ChatScreen(ModeScreen):
         self._stop_editing()
         self.figures = Figures()
         self._show_setup()
+        self._show_figures()
         scroll = self._scroll
         await scroll.remove_children()
         for turn in talk.turns if talk else ():
@@ -1051,7 +1061,7 @@ class ChatScreen(ModeScreen):
         name = re.sub(r"[^\w-]+", "-", talk.title.lower()).strip("-") or "conversation"
         note = "Ends in .json: JSON, which `localspec chat` reads with /load; else Markdown."
         text = await self.app.push_screen_wait(
-            Ask("Write the conversation to", f"{name[:40]}.md", note=note)
+            Ask("Write the conversation to", f"{name[:40].strip('-')}.md", note=note)
         )
         if text is None:
             return
@@ -1068,7 +1078,7 @@ class ChatScreen(ModeScreen):
             return True
 
         if await self._stored(write):
-            self.notify(f"Written to {path}.", markup=False)
+            self.notify(f"Written to {path.absolute()}.", markup=False)
 
 
 def _letters(key: str) -> list[tuple[str, str] | str]:

@@ -88,7 +88,7 @@ class ChatSettingsScreen(Polite, ModalScreen[ChatSettings | None]):
                 yield Static("the most tokens of an answer", classes="dim")
                 for name, title, what, _, _ in SAMPLER:
                     value = given.sampler.get(name)
-                    now = self._effective.get(name)
+                    now = self._effective.get(name) if value is None else None
                     yield Label(title)
                     yield Input(
                         "" if value is None else f"{value:g}",
@@ -98,7 +98,8 @@ class ChatSettingsScreen(Polite, ModalScreen[ChatSettings | None]):
                         compact=True,
                     )
                     yield Static(what, classes="dim")
-            yield Static("Grey values are what the model's makers recommend.", classes="dim")
+            words = "Grey values are" if self._effective else "What is left empty is"
+            yield Static(f"{words} what the model's makers recommend.", classes="dim")
             with Horizontal(classes="buttons"):
                 yield Button("Save", variant="primary", id="save")
                 yield Button("As recommended", id="reset")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from rich.segment import Segment
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import Button, Checkbox, Input, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
@@ -20,6 +22,29 @@ if TYPE_CHECKING:
     from localspec.records import BenchOptions
 
 AUTO: Literal["auto"] = "auto"
+
+
+class Ticks(SelectionList[str]):
+    """What is not chosen has an empty box: Textual's differs by its colour alone, which terminals
+    of few colours and some eyes do not show."""
+
+    def render_line(self, y: int) -> Strip:
+        line = super().render_line(y)
+        index = self.scroll_offset.y + y
+        if index >= self.option_count or self.get_option_at_index(index).value in self.selected:
+            return line
+        left, inner, *rest = line
+        return Strip([left, Segment(" ", inner.style), *rest])
+
+
+class Tick(Checkbox):
+    """So has this."""
+
+    BUTTON_INNER = " "
+
+    def watch_value(self) -> None:
+        self.BUTTON_INNER = "X" if self.value else " "
+        super().watch_value()
 
 
 class BenchSetup(VerticalScroll):
@@ -41,7 +66,10 @@ class BenchSetup(VerticalScroll):
             padding: 0 1;
             &:focus { border: round $border; border-title-color: $foreground; }
         }
-        Checkbox { border: none; height: 1; padding: 0 1; background: $background; }
+        Checkbox {
+            border: none; height: 1; padding: 0 1; background: $background;
+            &:focus { border: none; }
+        }
         #estimate { height: auto; margin: 1 1; }
         #estimate.-problem { color: $text-error; }
     }
@@ -53,11 +81,11 @@ class BenchSetup(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield Static(id="target")
         with Horizontal(id="choices"):
-            drafters: SelectionList[str] = SelectionList(id="drafters")
+            drafters = Ticks(id="drafters")
             drafters.border_title = "Drafters"
             yield drafters
             with Vertical():
-                workloads: SelectionList[str] = SelectionList(id="workloads")
+                workloads = Ticks(id="workloads")
                 workloads.border_title = "Workloads"
                 yield workloads
                 file = Input(placeholder="a file or folder of your own", id="file")
@@ -66,7 +94,7 @@ class BenchSetup(VerticalScroll):
                 lengths = Input(placeholder="as recommended; else 3,5,8 or auto", id="lengths")
                 lengths.border_title = "Draft lengths n"
                 yield lengths
-        yield Checkbox("quick: about a minute, fewer prompts", id="quick")
+        yield Tick("quick: about a minute, fewer prompts", id="quick")
         yield Static(id="estimate")
         yield Button("Start", variant="primary", id="start")
 

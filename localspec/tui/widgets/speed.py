@@ -63,7 +63,8 @@ def rate(value: float | None) -> str:
 
 
 def context(figures: Figures) -> str:
-    held = "0" if figures.held is None else f"{figures.held:,}"
+    unknown = "-" if figures.n_ctx else "0"
+    held = unknown if figures.held is None else f"{figures.held:,}"
     return f"ctx {held}/{figures.n_ctx:,}" if figures.n_ctx else f"ctx {held}"
 
 
