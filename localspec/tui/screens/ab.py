@@ -115,6 +115,7 @@ class Texts(VerticalScroll, can_focus=True):
 
 class ABScreen(ModeScreen):
     MODE = "ab"
+    AUTO_FOCUS = "Texts"
     EXPLAINS: ClassVar[tuple[str, ...]] = (
         "speedup",
         "verdict",
@@ -232,7 +233,6 @@ class ABScreen(ModeScreen):
         prompt = self.query_one(Prompt)
         prompt.text = FIRST_PROMPT
         prompt.move_cursor(prompt.document.end)
-        self.query_one(Texts).focus()
         self.watch(self.app, "setup", self._setup_changed)
         self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
 

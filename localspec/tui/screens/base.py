@@ -1,13 +1,17 @@
-"""What the five modes have in common: the top line, the footer, and what ``?`` explains."""
+"""What all screens have in common, and what the five modes do: the top line, the footer, and what
+``?`` explains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.events import Resize, ScreenResume
+from textual.geometry import Size
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
@@ -19,8 +23,73 @@ if TYPE_CHECKING:
     from localspec.tui.app import LocalspecApp
     from localspec.tui.engine import EngineService
 
+Result = TypeVar("Result")
 
-class ModeScreen(Polite, Screen[None]):
+
+class LightScreen(Polite, Screen[Result]):
+    """Opens without blocking the loop for long. Textual styles all widgets of a screen whenever it
+    is shown and when it learns its size; lays it out twice; and paints as part of each layout."""
+
+    _laying_out = False
+    _unpainted = False
+    _told_its_size = False
+
+    def __init__(self, *given: str | None, **named: str | None) -> None:
+        super().__init__(*given, **named)
+        self._css_update_count = self.app._css_update_count  # it is new: styled as the theme is now
+        width, height = self.app.size
+        for length, breakpoints in (
+            (width, self.HORIZONTAL_BREAKPOINTS),
+            (height, self.VERTICAL_BREAKPOINTS),
+        ):
+            self.add_class(*self._get_breakpoint_classes(length, breakpoints or []), update=False)
+
+    def _on_screen_resume(self, event: ScreenResume) -> None:
+        # Themes reach every screen (LocalspecApp.refresh_css), and nothing here looks otherwise
+        # when the terminal is left.
+        event.refresh_styles = False
+        event.prevent_default()
+        with self._unpainted_layout():  # it is painted with the next frame
+            super()._on_screen_resume(event)
+
+    def _on_timer_update(self) -> None:
+        with self._unpainted_layout():
+            super()._on_timer_update()
+        if self._unpainted:
+            self.call_later(self._compositor_refresh)
+
+    @contextmanager
+    def _unpainted_layout(self) -> Iterator[None]:
+        self._laying_out, self._unpainted = True, False
+        try:
+            yield
+        finally:
+            self._laying_out = False
+
+    def _compositor_refresh(self) -> None:
+        if self._laying_out:
+            self._unpainted = True
+        else:
+            super()._compositor_refresh()
+
+    async def _on_resize(self, event: Resize) -> None:
+        event.prevent_default()
+        self._told_its_size = event.size == self._size
+        await super()._on_resize(event)
+        self._told_its_size = False
+
+    def _screen_resized(self, size: Size) -> None:
+        # A new screen hears of its size because it was laid out; once more is for nothing, and so
+        # it is for those below it.
+        if size != self._size or (self.is_current and not self._told_its_size):
+            super()._screen_resized(size)
+
+
+class Dialog(ModalScreen[Result], LightScreen[Result]):
+    """Stands over a mode until it is answered."""
+
+
+class ModeScreen(LightScreen[None]):
     """A mode fills in ``MODE``, ``EXPLAINS`` and ``body``; its BINDINGS with a description are in
     the footer (unless ``show=False``) and all of them in the command palette."""
 
@@ -33,11 +102,6 @@ class ModeScreen(Polite, Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", tooltip="Stop what the engine is doing", show=False),
     ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        # It is new, and so styled as the theme is now: without this Textual styles it three times.
-        self._css_update_count = self.app._css_update_count
 
     def compose(self) -> ComposeResult:
         yield ModeBar(self.MODE)

@@ -63,6 +63,7 @@ class Grown(Message):
 
 class BenchScreen(ModeScreen):
     MODE = "bench"
+    AUTO_FOCUS = "#drafters"
     EXPLAINS: ClassVar[tuple[str, ...]] = (
         "tok/s",
         "baseline",
@@ -113,7 +114,6 @@ class BenchScreen(ModeScreen):
             yield ReportView()
 
     def on_mount(self) -> None:
-        self.query_one("#drafters", SelectionList).focus()
         self._show_remarks()
         self._find_workloads()
         self.watch(self.app, "setup", self._setup_changed)

@@ -10,10 +10,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, Horizontal, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 
 # name in SamplerSettings, what is shown, what it does, the least and the most that make sense
@@ -41,9 +40,10 @@ class ChatSettings:
     sampler: dict[str, float]
 
 
-class ChatSettingsScreen(Polite, ModalScreen[ChatSettings | None]):
+class ChatSettingsScreen(Dialog[ChatSettings | None]):
     """``effective``: the sampler's values as they are now, shown where nothing was given."""
 
+    AUTO_FOCUS = "#temperature"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Cancel"),
         Binding("ctrl+s", "save", "Save", priority=True),
@@ -105,9 +105,6 @@ class ChatSettingsScreen(Polite, ModalScreen[ChatSettings | None]):
                 yield Button("As recommended", id="reset")
                 yield Button("Cancel", id="cancel")
         yield Footer(show_command_palette=False)
-
-    def on_mount(self) -> None:
-        self.query_one("#temperature").focus()
 
     @on(Button.Pressed, "#save")
     def action_save(self) -> None:

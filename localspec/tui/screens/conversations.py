@@ -11,13 +11,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.tui.live import age
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.widgets.footer import Footer
 
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from localspec.store import Entry, Store
 
 
-class ConversationsScreen(Polite, ModalScreen[int | None]):
+class ConversationsScreen(Dialog[int | None]):
     """The id of the conversation to go on with; None: stay. ``deleted`` holds the ids that are
     gone afterwards, ``renamed`` the new titles."""
 
+    AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
         Binding("r", "rename", "Rename"),
@@ -60,7 +60,6 @@ class ConversationsScreen(Polite, ModalScreen[int | None]):
 
     async def on_mount(self) -> None:
         await self._read()
-        self.query_one(OptionList).focus()
 
     async def _read(self) -> None:
         try:

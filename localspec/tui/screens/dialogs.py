@@ -12,15 +12,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 
 
-class Confirm(Polite, ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """``await app.push_screen_wait(Confirm("Delete?", "...", "Delete"))`` is True for yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,7 +51,7 @@ class Confirm(Polite, ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class Ask(Polite, ModalScreen[str | None]):
+class Ask(Dialog[str | None]):
     """One line of text; None when given up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]
@@ -105,7 +104,7 @@ class NotedOptions(OptionList):
         return Content.assemble(name, between, (folded, "$text-muted"))
 
 
-class Choose(Polite, ModalScreen[str | None]):
+class Choose(Dialog[str | None]):
     """One of ``choices`` (value, what is shown, a word about it); None when given up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]

@@ -10,17 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from localspec.errors import EngineDied
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 
 Choice = Literal["restart", "close"]
 
 
-class EngineLostScreen(Polite, ModalScreen[Choice]):
+class EngineLostScreen(Dialog[Choice]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "choose('restart')", "Restart"),
         Binding("l", "log", "Whole log"),
@@ -69,7 +68,7 @@ LOG_BYTES = 256 * 1024
 """Of a log, so much of its end is shown."""
 
 
-class LogScreen(Polite, ModalScreen[None]):
+class LogScreen(Dialog[None]):
     """The end of the engine's log."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Close")]

@@ -10,15 +10,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from localspec.terms import TERMS
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 
 
-class ExplainScreen(Polite, ModalScreen[None]):
+class ExplainScreen(Dialog[None]):
+    AUTO_FOCUS = "#explain"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,q", "dismiss", "Close", key_display="esc"),
     ]
@@ -45,6 +45,3 @@ class ExplainScreen(Polite, ModalScreen[None]):
         width = max((cell_len(shown) for shown, _ in self._keys), default=0)
         for shown, what in self._keys:
             yield Content(f"{shown}{' ' * (width - cell_len(shown))}  {what}")
-
-    def on_mount(self) -> None:
-        self.query_one("#explain").focus()

@@ -12,12 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 from localspec.units import file_size
 
@@ -72,7 +71,7 @@ def find_demo() -> LocalspecError | None:
     return None
 
 
-class FirstStartScreen(Polite, ModalScreen[Chosen | None]):
+class FirstStartScreen(Dialog[Chosen | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Not now")]
     DEFAULT_CSS = """
     FirstStartScreen {

@@ -32,6 +32,7 @@ State = Literal["list", "report", "comparison"]
 
 class HistoryScreen(ModeScreen):
     MODE = "history"
+    AUTO_FOCUS = "#list Figures"
     EXPLAINS: ClassVar[tuple[str, ...]] = (
         "tok/s",
         "baseline",
@@ -80,9 +81,6 @@ class HistoryScreen(ModeScreen):
             yield Static()
         yield ReportView()
         yield ComparisonView()
-
-    def on_mount(self) -> None:
-        self.query_one("#list Figures", Figures).focus()
 
     def on_screen_resume(self) -> None:
         self._read()

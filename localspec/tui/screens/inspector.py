@@ -11,12 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.speed import milliseconds
 
@@ -39,7 +38,7 @@ def shown(text: str) -> str:
     return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
 
 
-class InspectorScreen(Polite, ModalScreen[None]):
+class InspectorScreen(Dialog[None]):
     """``score`` runs the answer again and gives p and q (None: it did not come to that)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -14,13 +14,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
 from localspec.tui.model_rows import verdict_words
-from localspec.tui.polite import Polite
+from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 from localspec.units import file_size, shortened
 
@@ -40,7 +39,7 @@ class Picked(NamedTuple):
     words: str
 
 
-class AddScreen(Polite, ModalScreen[Picked | None]):
+class AddScreen(Dialog[Picked | None]):
     """A repository, a page's address, a file's path, or words to search for; then what a
     repository offers, with what fits. ``memory`` is asked in another thread."""
 
@@ -227,7 +226,7 @@ def _offer_line(offer: Offer, *, alone: bool) -> Content:
     )
 
 
-class InspectScreen(Polite, ModalScreen[None]):
+class InspectScreen(Dialog[None]):
     """What a model's file says of itself, here or on the Hub, and whether it fits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,i,enter", "dismiss", "Close")]
@@ -272,7 +271,7 @@ class InspectScreen(Polite, ModalScreen[None]):
         return [(name, text) for name, text in facts(found, fit) if text]
 
 
-class DraftersScreen(Polite, ModalScreen["Candidate | None"]):
+class DraftersScreen(Dialog["Candidate | None"]):
     """Drafters for a target: its own head, the catalogue's, those here, and those on the Hub."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close")]
