@@ -67,7 +67,7 @@ class LightScreen(Polite, Screen[Result]):
             self._laying_out = False
 
     def _compositor_refresh(self) -> None:
-        if self._laying_out:
+        if self._laying_out and self is self.app.screen:
             self._unpainted = True
         else:
             super()._compositor_refresh()
