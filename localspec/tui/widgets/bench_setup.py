@@ -126,9 +126,9 @@ class BenchSetup(VerticalScroll):
 
     def say(self, text: str, *, problem: bool = False) -> None:
         """The estimate, or why there is none."""
-        place = self.query_one("#estimate", Static)
-        place.set_class(problem, "-problem")
-        place.update(Content(text))
+        for place in self.query("#estimate").results(Static):  # none: the app is closing
+            place.set_class(problem, "-problem")
+            place.update(Content(text))
 
     def options(self, model: str) -> BenchOptions:
         """Raises ``UsageError`` for what was written wrongly."""
