@@ -314,6 +314,11 @@ class LocalspecApp(Polite, App[None]):
             self.action_mode(mode)
             self.opening = None
 
+    async def _check_bindings(self, key: str, priority: bool = False) -> bool:
+        """A key that is pressed while a screen is made waits until its widgets are there."""
+        await self.screen._mounted_event.wait()
+        return await super()._check_bindings(key, priority)
+
     def action_explain(self) -> None:
         screen = self.screen
         if isinstance(screen, ModeScreen):

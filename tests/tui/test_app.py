@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.color import ColorSystem
@@ -14,7 +15,8 @@ from textual.app import App
 from textual.color import Color
 from textual.command import CommandPalette
 from textual.content import Content
-from textual.events import Paste
+from textual.dom import DOMNode
+from textual.events import Key, Paste
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -28,10 +30,12 @@ from localspec.tui.engine import EngineLost
 from localspec.tui.palette import actions
 from localspec.tui.polite import Polite
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.screens.conversations import ConversationsScreen
 from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.settings import SettingsStore
+from localspec.tui.stylesheet import Sheet
 from localspec.tui.widgets import unhurried
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
@@ -393,3 +397,37 @@ async def test_between_two_messages_that_take_long_everybody_else_gets_a_turn() 
         await waiting
         await pilot.pause()
     assert done == ["message", "other", "message"]
+
+
+async def test_a_key_pressed_while_a_dialog_is_made_waits_for_it(make_app: MakeApp) -> None:
+    """It was on its way to what is below, and means the dialog now."""
+    app = make_app()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        app.post_message(Key("ctrl+o", None))
+        while not isinstance(app.screen, ConversationsScreen):
+            await asyncio.sleep(0)
+        assert not app.screen.is_mounted
+        await app._check_bindings("down")
+        assert isinstance(app.focused, OptionList)
+
+
+async def test_a_mode_shown_again_is_not_styled_anew(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is 20 ms and more in which no key is heard."""
+    app = make_app()
+    async with app.run_test() as pilot:
+        await pilot.press("f4", "f3")
+        await pilot.pause(0.2)
+        styled: list[object] = []
+        apply = Sheet.apply
+
+        def applied(sheet: Sheet, node: DOMNode, **given: Any) -> None:
+            styled.append(node)
+            apply(sheet, node, **given)
+
+        monkeypatch.setattr(Sheet, "apply", applied)
+        await pilot.press("f4")
+        await pilot.pause(0.2)
+        assert len(styled) < 10, "what has the focus, and little else"
