@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -101,10 +102,44 @@ def _source(place: HubReference, size: int) -> str:
 
 
 def _append(path: Path, lines: Iterable[str]) -> None:
-    """Adds to the file at once or not at all: it is read again before it takes the old one's
-    place."""
+    """Adds to the file."""
     before = path.read_text("utf-8") if path.is_file() else "# See the top of localspec's own.\n"
-    text = before.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
+    _write(path, before.rstrip("\n") + "\n" + "\n".join(lines) + "\n")
+
+
+def has(name: str) -> bool:
+    """Whether the user's own catalogue has an entry of that name."""
+    path = catalog.user_file()
+    return path.is_file() and name in read_catalogue(path).models
+
+
+def forget(name: str) -> Path:
+    """Takes the entry out of the user's file, which it returns; the model's files stay, and so
+    does all else that the file says. Raises ``UsageError`` where it cannot be told which lines
+    are the entry's."""
+    path = catalog.user_file()
+    text = path.read_text("utf-8")
+    starts = tuple(f"[models.{key}{end}" for key in (name, _string(name)) for end in "].")
+    kept, going = [], False
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith("["):
+            going = line.lstrip().startswith(starts)
+        if not going:
+            kept.append(line)
+    said, left = tomllib.loads(text), tomllib.loads("".join(kept))
+    del said["models"][name]
+    if {"models": {}} | left != said:
+        raise UsageError(
+            f"{name} is written in {path} in a way that is not taken out here.",
+            "Delete its lines in that file.",
+        )
+    _write(path, "".join(kept))
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    """The whole file at once or not at all: it is read again before it takes the old one's
+    place."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".toml")

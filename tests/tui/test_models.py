@@ -15,8 +15,9 @@ from tiny_models import letter_vocabulary, tiny_llama
 
 from localspec import catalog, discovery, machine, resources
 from localspec.catalogue_file import read_catalogue
+from localspec.errors import UsageError
 from localspec.hub import client
-from localspec.models import output
+from localspec.models import output, own
 from localspec.reference import hub_cache
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.dialogs import Choose, Confirm
@@ -480,6 +481,46 @@ async def test_what_no_download_brought_is_not_removed(opened: Any, tiny_target:
         await m.until(lambda: m.notices)
         assert not isinstance(m.app.screen, Confirm)
         assert tiny_target.is_file()
+
+
+async def test_what_was_added_by_hand_leaves_the_catalogue_and_keeps_its_file(
+    opened: Any, tmp_path: Path, contents: dict[str, bytes]
+) -> None:
+    mine = tmp_path / "kept" / "mine.gguf"
+    mine.parent.mkdir()
+    mine.write_bytes(contents["large"])
+    own.add(str(mine), (), "mine")
+    own.add(str(mine), (), "mine.2")
+    before = catalog.user_file().read_text("utf-8")
+    own.add(str(mine), (), "mine2")
+    async with opened() as m:
+        await m.choose("mine2")
+        await m.press("delete")
+        dialog = await m.dialog(Confirm)
+        assert str(mine) in str(dialog.query_one(Static).content)
+        await m.press("n")
+        await m.pilot.pause()
+        assert own.has("mine2")
+        await m.press("delete")
+        await m.dialog(Confirm)
+        await m.press("y")
+        await m.until(lambda: "no longer in" in m.notices)
+    assert mine.is_file()
+    assert catalog.user_file().read_text("utf-8").rstrip() == before.rstrip()
+    own.forget("mine")
+    assert list(read_catalogue(catalog.user_file()).models) == ["mine.2"]
+    own.forget("mine.2")
+    assert not read_catalogue(catalog.user_file()).models
+
+
+def test_an_entry_written_in_another_way_is_left_to_its_writer(tiny_target: Path) -> None:
+    file = catalog.user_file()
+    file.parent.mkdir()
+    text = f'[models]\nmine = {{ title = "M", source = {{ path = "{tiny_target}" }} }}\n'
+    file.write_text(text)
+    with pytest.raises(UsageError, match="in a way"):
+        own.forget("mine")
+    assert file.read_text() == text
 
 
 # ---- the first start -----------------------------------------------------------------------------

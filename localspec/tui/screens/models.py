@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import on, work
 from textual.binding import Binding, BindingType
@@ -36,6 +36,7 @@ T = TypeVar("T")
 DRAW_SECONDS = 0.25
 HUB = "hub"
 """Among a target's drafters: look for more."""
+NOTED: Literal["noted"] = "noted"
 
 
 class ModelsScreen(ModeScreen):
@@ -53,7 +54,7 @@ class ModelsScreen(ModeScreen):
             "remove",
             "Remove",
             key_display="del",
-            tooltip="Delete what was downloaded of it, after asking",
+            tooltip="Delete its download, or take it out of your catalogue, after asking",
         ),
         Binding("c", "keep", "To my catalogue", tooltip="Note it in your catalogue", show=False),
         Binding("r", "read", "Look again", tooltip="Read catalogue and disk again", show=False),
@@ -403,8 +404,12 @@ class ModelsScreen(ModeScreen):
         if row.pull is not None and row.pull.active:
             self.notify("It is being downloaded; x stops that.", markup=False)
             return
-        going = await self._ask(_removal, row.words)
+        entry = row.listing.name if row.listing is not None else None
+        going = await self._ask(_removal, row.words, entry)
         if going is None:
+            return
+        if going == NOTED:
+            await self._forget(row, entry or "")
             return
         text = "\n".join([*going.lines, "", f"This frees {file_size(going.freed)}."])
         if not await self.app.push_screen_wait(Confirm(f"Remove {row.name}?", text, "Remove")):
@@ -413,6 +418,19 @@ class ModelsScreen(ModeScreen):
             if row.pull is not None:
                 self.localspec.pulls.forget(row.pull)
             self.notify(f"{file_size(going.freed)} freed.", markup=False)
+            self.action_read()
+
+    async def _forget(self, row: Row, entry: str) -> None:
+        """What was only noted down: its line goes, the file stays."""
+        from localspec.tui.screens.dialogs import Confirm
+
+        stays = f"The file stays: {row.path}" if row.path is not None else "No file is removed."
+        sure = Confirm(f"Take {entry} out of your catalogue?", stays, "Take out")
+        if not await self.app.push_screen_wait(sure):
+            return
+        file = await self._ask(_forgotten, entry)
+        if file is not None:
+            self.notify(f"{entry} is no longer in {file}.", markup=False)
             self.action_read()
 
 
@@ -430,10 +448,24 @@ def _add(words: str) -> tuple[Any, str]:
     return add(words, ())
 
 
-def _removal(words: str) -> Any:
+def _removal(words: str, entry: str | None) -> Any:
+    """What removing takes away; ``NOTED`` where no download brought anything, but the person's
+    own catalogue has the entry."""
     from localspec.hub.command import removal
+    from localspec.models import own
 
-    return removal(words)
+    try:
+        return removal(words)
+    except LocalspecError:
+        if entry is not None and own.has(entry):
+            return NOTED
+        raise
+
+
+def _forgotten(entry: str) -> Any:
+    from localspec.models.own import forget
+
+    return forget(entry)
 
 
 def _carried_out(going: Any) -> bool:
