@@ -342,6 +342,8 @@ async def test_a_dead_engine_keeps_what_had_come_and_a_new_one_goes_on(chat: Any
         assert isinstance(c.app.screen, EngineLostScreen)
         await c.press("escape")
         assert c.answers == ["Half of an answer"]
+        figures = c.screen.figures
+        assert figures.accept_length and not figures.live  # of what had come, and no longer "now"
         await c.ask("b")
         assert c.answers == ["Half of an answer", "Whole."]
         assert engine.starts == 2

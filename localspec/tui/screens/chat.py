@@ -620,6 +620,7 @@ class ChatScreen(ModeScreen):
             if done is None and said:  # the engine died in it: the session keeps what had come
                 view.flush()
                 view.say("broken off")
+                self.figures = replace(self._meter.figures(), live=False)
                 await self._finish(kind, text, old, None)
                 return
             for widget in new:
