@@ -48,6 +48,20 @@ class Change:
     tps_verdict: Verdict | None = None
     speedup_verdict: Verdict | None = None
 
+    @property
+    def may_be_chance(self) -> bool:
+        """An interval lies to one side, and yet no change is shown: among so many comparisons such
+        an interval is no proof (Holm)."""
+        return any(
+            verdict not in ("slower", "faster")
+            and found.interval is not None
+            and not found.interval[0] <= 1 <= found.interval[1]
+            for found, verdict in (
+                (self.tps, self.tps_verdict),
+                (self.speedup, self.speedup_verdict),
+            )
+        )
+
     def regressions(self, threshold: float = 0.0) -> list[str]:
         """What is shown to be slower, and by more than ``threshold`` (0.05 is 5 %): "tok/s",
         "speedup"."""

@@ -149,6 +149,11 @@ def remarks(compared: Compared) -> list[str]:
     lines = [f"Not comparable: {line}." for line in compared.apart]
     lines += [f"Changed: {line}." for line in (*compared.versions, *compared.settings)]
     lines += [f"Not compared: {line}." for line in compared.missing]
+    if any(change.may_be_chance for change in compared.changes):
+        lines.append(
+            'An interval on one side of 0 beside "no change shown": of so many comparisons, one '
+            "comes out so by chance (Holm's correction)."
+        )
     if compared.changes:
         lines.append(
             "tok/s also hold the heat and load of two different hours; speedups, each measured "

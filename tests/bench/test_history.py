@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from localspec.bench import gates, history
 from localspec.bench.comparison import compare_results, record
+from localspec.bench.past_table import remarks
 from localspec.bench.resume import HASH_OF_FILE, SIZE_OF_FILE
 from localspec.commands import app
 from localspec.errors import UsageError
@@ -152,6 +153,18 @@ def test_a_slower_drafter_is_a_regression_and_a_steady_one_is_none() -> None:
     assert small.regressions(0.10) == ["tok/s", "speedup"]
     assert small.regressions(0.20) == []
     assert changes["ngram"].regressions() == changes["none"].regressions() == []
+
+
+def test_an_interval_on_one_side_without_a_verdict_is_explained() -> None:
+    compared = compare_results(measured(), measured(seed=2))
+    first, *rest = compared.changes
+    assert not any("chance" in line for line in remarks(compared))
+    low = replace(first.tps, speedup=0.88, interval=(0.79, 0.98))
+    doubtful = replace(first, tps=low, tps_verdict="no difference shown")
+    lines = remarks(replace(compared, changes=(doubtful, *rest)))
+    assert any("chance (Holm's correction)" in line for line in lines)
+    shown = replace(doubtful, tps_verdict="slower")
+    assert not any("chance" in li for li in remarks(replace(compared, changes=(shown, *rest))))
 
 
 def test_a_slower_machine_moves_speeds_and_leaves_speedups() -> None:

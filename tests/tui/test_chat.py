@@ -17,7 +17,7 @@ from textual.widgets import Input, OptionList, Static, TextArea
 from tui.played import Player, answer, plain
 
 from localspec.errors import EngineDied
-from localspec.store import Store
+from localspec.store import Store, Talk, Turn
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.chat_settings import ChatSettingsScreen
@@ -545,6 +545,34 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         await c.settled()
         assert [e.title for e in Store().talks()] == ["b"]
         assert c.questions == []  # the one that was open is gone
+
+
+async def test_a_conversation_brings_its_own_system_message_back(
+    chat: Any, settings: SettingsStore
+) -> None:
+    settings.change(system="Be brief.")
+    turns = (Turn("user", "a"), Turn("assistant", "one"))
+    Store().save(Talk("Pirate", "demo", turns, system="Speak like a pirate."))
+
+    def said() -> str:
+        return "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
+
+    engine = Player("two", "three")
+    async with chat(engine) as c:
+        await c.pilot.press("ctrl+o")
+        await c.until(
+            lambda: (
+                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
+            )
+        )
+        await c.pilot.press("enter")
+        await c.settled()
+        await c.ask("b")
+        assert "pirate" in said() and "brief" not in said()
+        await c.press("ctrl+n")
+        await c.ask("c")
+        assert "brief" in said() and "pirate" not in said()
+    assert settings.values.system == "Be brief."
 
 
 async def test_a_kept_answer_looks_as_it_did(chat: Any) -> None:

@@ -225,6 +225,7 @@ class ChatScreen(ModeScreen):
         self._facts: Facts | None = None
         self._baseline: Baseline | None = None
         self._talk: Talk | None = None
+        self._own_system: str | None = None  # of a conversation that was opened again
         self._begin: tuple[tuple[Literal["user", "assistant"], str], ...] | None = None
         self._last: Generation | None = None
         self._answering: AnswerView | None = None
@@ -447,7 +448,8 @@ class ChatScreen(ModeScreen):
         from localspec.tui.screens.chat_settings import ChatSettings
 
         kept = self.localspec.settings.values
-        return ChatSettings(kept.system, kept.thinking, kept.max_tokens, dict(kept.sampler))
+        system = kept.system if self._own_system is None else self._own_system
+        return ChatSettings(system, kept.thinking, kept.max_tokens, dict(kept.sampler))
 
     async def _job(self, what: str, work: Callable[[ChatSession, Job[T]], T]) -> T | None:
         """``work`` on the session in the engine's thread; None where that failed, which is told."""
@@ -952,6 +954,7 @@ class ChatScreen(ModeScreen):
         )
         chosen = await self.app.push_screen_wait(screen)
         if chosen is not None:
+            self._own_system = None
             self.localspec.settings.change(
                 system=chosen.system,
                 thinking=chosen.thinking,
@@ -1007,6 +1010,7 @@ class ChatScreen(ModeScreen):
     async def _show_talk(self, talk: Talk | None) -> None:
         """Another conversation, or a new one."""
         self._talk, self._last = talk, None
+        self._own_system = talk.system if talk else None
         self._begin = tuple((turn.role, turn.content) for turn in talk.turns) if talk else ()
         self._stop_editing()
         self.figures = Figures()
