@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize, ScreenResume
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
 from localspec.tui.polite import Polite
+from localspec.tui.tinted import Tinted
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from localspec.tui.engine import EngineService
 
 Result = TypeVar("Result")
+BAND = 16
+"""So many lines are painted in one go: a terminal of 45 in three."""
 
 
 class LightScreen(Polite, Screen[Result]):
@@ -36,6 +40,8 @@ class LightScreen(Polite, Screen[Result]):
 
     def __init__(self, *given: str | None, **named: str | None) -> None:
         super().__init__(*given, **named)
+        self._bands: list[Region] = []
+        """Of the whole screen, what is still to be painted."""
         self._css_update_count = self.app._css_update_count  # it is new: styled as the theme is now
         width, height = self.app.size
         for length, breakpoints in (
@@ -69,8 +75,19 @@ class LightScreen(Polite, Screen[Result]):
     def _compositor_refresh(self) -> None:
         if self._laying_out and self is self.app.screen:
             self._unpainted = True
-        else:
-            super()._compositor_refresh()
+            return
+        dirty, whole = self._compositor._dirty_regions, self._compositor.size.region
+        if whole in dirty:
+            dirty.clear()
+            self._bands = [
+                Region(0, y, whole.width, min(BAND, whole.height - y))
+                for y in range(0, whole.height, BAND)
+            ]
+        if self._bands:
+            dirty.add(self._bands.pop(0))
+        super()._compositor_refresh()
+        if self._bands:
+            self.call_later(self._compositor_refresh)
 
     async def _on_resize(self, event: Resize) -> None:
         event.prevent_default()
@@ -87,6 +104,12 @@ class LightScreen(Polite, Screen[Result]):
 
 class Dialog(ModalScreen[Result], LightScreen[Result]):
     """Stands over a mode until it is answered."""
+
+    def render(self) -> Any:  # a Visual too, which Screen's own type leaves out
+        shown = super().render()
+        if isinstance(shown, BackgroundScreen):
+            return Tinted(shown.screen, shown.color)
+        return shown
 
 
 class ModeScreen(LightScreen[None]):
