@@ -316,7 +316,8 @@ class LocalspecApp(Polite, App[None]):
 
     async def _check_bindings(self, key: str, priority: bool = False) -> bool:
         """A key that is pressed while a screen is made waits until its widgets are there."""
-        await self.screen._mounted_event.wait()
+        made: asyncio.Event = self.screen._mounted_event
+        await made.wait()
         return await super()._check_bindings(key, priority)
 
     def action_explain(self) -> None:
