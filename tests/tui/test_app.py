@@ -17,8 +17,9 @@ from textual.command import CommandPalette
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.events import Key, Paste
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Button, DataTable, OptionList, Static
 
@@ -166,6 +167,28 @@ async def test_any_size_and_resizing_at_any_moment(
             await pilot.resize_terminal(*size)
             await pilot.pause()
             await pilot.resize_terminal(140, 45)
+
+
+async def test_two_sizes_at_once_come_to_rest(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a window is dragged: the screen is laid out for the last, and no more after that."""
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        await app.switch_mode("ab")
+        await pilot.resize_terminal(200, 60)  # while it still hears of its first size
+        await pilot.pause(0.3)
+        layouts: list[Size] = []
+        lay_out = Screen._refresh_layout
+
+        def counted(self: Screen[object], size: Size | None = None, scroll: bool = False) -> None:
+            layouts.append(self.size)
+            lay_out(self, size, scroll)
+
+        monkeypatch.setattr(Screen, "_refresh_layout", counted)
+        await pilot.pause(0.3)
+        assert len(layouts) < 3
+        assert app.screen.size == (200, 60)
 
 
 async def test_muted_text_is_dimmer_than_the_rest_in_every_theme(make_app: MakeApp) -> None:

@@ -91,6 +91,11 @@ class LightScreen(Polite, Screen[Result]):
 
     async def _on_resize(self, event: Resize) -> None:
         event.prevent_default()
+        if event.size != self.app.size:
+            # The terminal has gone on. Every layout tells the screen its size once more: of two
+            # sizes that are on their way each would bring the other back, for ever.
+            event.stop()
+            return
         self._told_its_size = event.size == self._size
         await super()._on_resize(event)
         self._told_its_size = False
