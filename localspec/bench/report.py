@@ -30,6 +30,7 @@ from localspec.bench.statistics import Comparison
 from localspec.bench.sweep import Answer, answers
 from localspec.errors import LocalspecError, UsageError
 from localspec.records import BenchOptions, BuildInfo, ModelInfo
+from localspec.whole_file import replacing
 
 Json = dict[str, Any]
 SCHEMA = 1
@@ -396,16 +397,10 @@ def write(name: str, text: str) -> None:
             path.write_text(text, encoding="utf-8")
             return
         path = path.resolve()  # a link is followed, not replaced
-        handle, beside = tempfile.mkstemp(prefix=".localspec-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-            Path(beside).chmod(mode)
-            Path(beside).replace(path)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+            beside.chmod(mode)
     except OSError as error:
         raise LocalspecError(
             f"{path} could not be written ({error.strerror}).", "Is the disk full?"

@@ -7,7 +7,7 @@ Hub's dataset viewer. What was read is kept in the cache, never shipped.
 from __future__ import annotations
 
 import json
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from localspec.errors import HubError
 from localspec.hub import client
+from localspec.whole_file import replacing
 
 REPO, CONFIG, SPLIT = "nvidia/SPEED-Bench", "qualitative", "test"
 PAGE = 100
@@ -56,10 +57,10 @@ def questions() -> list[Question]:
     except (OSError, ValidationError):
         pass  # not there, or damaged: read again
     found = _fetch()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as part:
-        part.write(_KEPT.dump_json(found))
-    Path(part.name).replace(kept)
+    with suppress(OSError):  # then they are read again the next time
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(kept) as beside:
+            beside.write_bytes(_KEPT.dump_json(found))
     return found
 
 

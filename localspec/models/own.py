@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,6 +19,7 @@ from localspec.hub.files import choose, resolve
 from localspec.hub.remote import read_remote
 from localspec.pairing import check_pairing
 from localspec.reference import HubReference, parse_reference, reference_of
+from localspec.whole_file import replacing
 
 
 def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[Path, str]:
@@ -142,14 +141,9 @@ def _write(path: Path, text: str) -> None:
     place."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".toml")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        try:
-            read_catalogue(Path(name))
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+            read_catalogue(beside)
     except OSError as error:
         raise LocalspecError(
             f"Your catalogue {path} cannot be written: {error.strerror}.", "Check the folder."

@@ -7,13 +7,13 @@ in which the app must have painted.
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import platformdirs
+
+from localspec.whole_file import replacing
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -77,7 +77,6 @@ class SettingsStore:
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # whole or not at all: another localspec may read it now
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".settings-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(self.values), indent=1) + b"\n")
-        Path(name).replace(self.path)
+        with replacing(self.path) as beside:
+            text = msgspec.json.format(msgspec.json.encode(self.values), indent=1)
+            beside.write_bytes(text + b"\n")

@@ -212,6 +212,14 @@ def test_speed_bench_without_its_prompts_or_the_hub(hub, tmp_path, monkeypatch):
     assert not list((tmp_path / "other").rglob("*.json")), "nothing half read is kept"
 
 
+def test_where_nothing_can_be_kept_speed_bench_is_read_all_the_same(hub, tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file is no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    hub.datasets["nvidia/SPEED-Bench"] = rows_of_speed_bench(2)
+    (workload,) = load(("speed-bench",))
+    assert len(workload.prompts) == 4
+
+
 # ---- depth ------------------------------------------------------------------------------------
 
 
