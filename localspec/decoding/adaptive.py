@@ -207,6 +207,10 @@ class Source:
         self.missed += tokens
         self.idle += steps
 
+    def earn(self, tokens: float) -> None:
+        """What its probes may cost has grown, or by a bad one shrunk."""
+        self.credit = min(self.credit + tokens, PROBE_MOST)
+
     def see(self, drafted: int, accepted: Sequence[int]) -> None:
         """It was asked for up to ``asked`` and drafted so many, of which those of the ranks in
         ``accepted`` were (of a chain the first is 0, and so on)."""
@@ -384,12 +388,12 @@ class Adaptive:
     def limit(self, most: int) -> int:
         """How far the draft of the step that comes may reach, of ``most`` tokens that may be; 0:
         not at all, and the drafter is not asked."""
-        if self._undrafted < RETHINK and self._silent:
-            return 0
         if self._undrafted >= RETHINK:
             self._choose()
             self._undrafted = 0
             self._silent = not any(self.limits)
+        elif self._silent:
+            return 0
         farthest = 0
         for source, n in zip(self._sources, self.limits, strict=True):
             reach = most if isinstance(source, Tree) and n else min(n, most)
@@ -446,7 +450,7 @@ class Adaptive:
             earned = PROBE_SHARE * tokens / len(self._sources)
             if source is asked is self._probing:
                 earned += tokens - self._rate * expected
-            source.credit = min(source.credit + earned, PROBE_MOST)
+            source.earn(earned)
         if drafted and not self._probing:
             self._stood_by = 0.0
         self._undrafted = RETHINK if drafted or self._probing else self._undrafted + 1
@@ -459,8 +463,7 @@ class Adaptive:
         self._rest += steps * (rest - self._rest) / ENTRY_WINDOW
         for source in self._sources:
             source.skip(tokens, steps)
-            earned = PROBE_SHARE * tokens / len(self._sources)
-            source.credit = min(source.credit + earned, PROBE_MOST)
+            source.earn(PROBE_SHARE * tokens / len(self._sources))
         self._idle_steps = self._idle_tokens = 0
         self._idle_verify = self._idle_rest = 0.0
         self._stood_by += steps * self.costs.standby

@@ -19,7 +19,7 @@ from localspec.decoding.loop import Lengths, Listener, Request, Session
 from localspec.decoding.target import Target
 from localspec.drafters.base import Draft, Limited
 from localspec.errors import EngineFailed, UsageError
-from localspec.fit import CONTEXT_STEP as CONTEXT
+from localspec.fit import CONTEXT_STEP
 from localspec.records import DepthCosts, SamplerSettings, Step
 
 SECONDS, ROUNDS = 0.4, 2
@@ -73,7 +73,7 @@ def measure(
     wake = [0.0] * (len(bounds) - 1) + [rehearsal.wake]
     standby = 0.0
     if plain_target is not None:
-        standby = rehearsal.idle + _kept_ready(session, plain_target(CONTEXT))
+        standby = rehearsal.idle + _kept_ready(session, plain_target(CONTEXT_STEP))
     return StepCosts(tuple(verify), rest, tuple(map(tuple, draft)), tuple(wake), tree, standby)
 
 
@@ -83,16 +83,18 @@ def _kept_ready(session: Session, plain: Target) -> float:
     targets, draft = (session.target, plain), Draft(0)
     longer: list[float] = []
     began = perf_counter()
-    while len(longer) <= ROUNDS or perf_counter() - began < SECONDS / 2:
-        took = [0.0, 0.0]
-        for i in (0, 1) if len(longer) % 2 else (1, 0):
-            start = perf_counter()
-            targets[i].verify(0, draft, 0)
-            took[i] = perf_counter() - start
-            targets[i].context.clear()
-        longer.append(took[0] - took[1])
+    try:
+        while len(longer) <= ROUNDS or perf_counter() - began < SECONDS / 2:
+            took = [0.0, 0.0]
+            for i in (0, 1) if len(longer) % 2 else (1, 0):
+                start = perf_counter()
+                targets[i].verify(0, draft, 0)
+                took[i] = perf_counter() - start
+                targets[i].context.clear()
+            longer.append(took[0] - took[1])
+    finally:
+        plain.close()
     session.clear()
-    plain.close()
     return max(median(longer[1:]), 0.0)  # the first prepares both
 
 
@@ -257,7 +259,8 @@ def _rehearse(
     tree = session.drafter.needs.sequences > 1
     plan = []
     for source, bound in enumerate(bounds):
-        sizes = [(bound + 1) // 2, 1, bound, 0, 2, 1, bound, 0, 1, (bound + 1) // 2]
+        half, two = (bound + 1) // 2, min(2, bound)
+        sizes = [half, 1, bound, 0, two, 1, bound, 0, 1, half]
         if tree and source == len(bounds) - 1:  # how deep it works is no straight line
             every_other = budgets_up_to(bound)[::-2]
             sizes = [*every_other, 0, *reversed(every_other)]
