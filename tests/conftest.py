@@ -131,3 +131,25 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """A loopback Hub and an empty cache (``tmp_path / "hf" / "hub"``) that everything uses."""
     with hub_on(monkeypatch, tmp_path / "hf") as server:
         yield server
+
+
+WRONG_NOW_AND_THEN = """
+import localspec.llama
+import localspec.decoding.loop as loop
+honest, drafted = loop.accept, [0]
+def accept(draft, rows, sampler, tokens, *rest):
+    honest(draft, rows, sampler, tokens, *rest)
+    drafted[0] += draft.n > 0
+    if draft.n and drafted[0] % 5 == 0:
+        tokens[-1] = 100 + tokens[-1] % 50
+loop.accept = accept
+"""
+
+
+@pytest.fixture
+def wrong_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted in every engine that is started: a drafter's run has a wrong token now and then."""
+    folder = tmp_path / "patched"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(WRONG_NOW_AND_THEN)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")

@@ -150,9 +150,7 @@ def same_outputs(plan: Plan, rows: Sequence[Row], candidate: Candidate) -> tuple
     places: dict[Candidate, dict[tuple[object, ...], tuple[int, ...]]] = {}
     for row in rows:
         if row.slot.candidate in (reference, candidate) and _whole(row) and row.generation:
-            prompt, run = row.slot.prompt.prompt, row.slot.run
-            mine = places.setdefault(row.slot.candidate, {})
-            mine[prompt.workload, prompt.id, run] = row.generation.tokens
+            places.setdefault(row.slot.candidate, {})[row.place] = row.generation.tokens
     ours, theirs = places.get(candidate, {}), places.get(reference, {})
     both = ours.keys() & theirs.keys()
     return sum(ours[place] == theirs[place] for place in both), len(both)
@@ -363,8 +361,8 @@ def _probes(plan: Plan, candidate: Candidate) -> list[tuple[int, tuple[int, ...]
 
 
 def _place(row: Row) -> tuple[object, ...]:
-    prompt, candidate = row.slot.prompt.prompt, row.slot.candidate
-    return prompt.workload, prompt.id, row.slot.run, candidate.temperature, candidate.base
+    candidate = row.slot.candidate
+    return *row.place, candidate.temperature, candidate.base
 
 
 def _whole(row: Row) -> bool:

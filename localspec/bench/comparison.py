@@ -49,6 +49,13 @@ class Change:
     speedup_verdict: Verdict | None = None
 
     @property
+    def _judged(self) -> tuple[tuple[str, Comparison, Verdict | None], ...]:
+        return (
+            ("tok/s", self.tps, self.tps_verdict),
+            ("speedup", self.speedup, self.speedup_verdict),
+        )
+
+    @property
     def may_be_chance(self) -> bool:
         """An interval lies to one side, and yet no change is shown: among so many comparisons such
         an interval is no proof (Holm)."""
@@ -56,10 +63,7 @@ class Change:
             verdict not in ("slower", "faster")
             and found.interval is not None
             and not found.interval[0] <= 1 <= found.interval[1]
-            for found, verdict in (
-                (self.tps, self.tps_verdict),
-                (self.speedup, self.speedup_verdict),
-            )
+            for _, found, verdict in self._judged
         )
 
     def regressions(self, threshold: float = 0.0) -> list[str]:
@@ -67,10 +71,7 @@ class Change:
         "speedup"."""
         return [
             what
-            for what, found, verdict in (
-                ("tok/s", self.tps, self.tps_verdict),
-                ("speedup", self.speedup, self.speedup_verdict),
-            )
+            for what, found, verdict in self._judged
             if verdict == "slower" and found.speedup is not None and found.speedup < 1 - threshold
         ]
 

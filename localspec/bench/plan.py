@@ -16,6 +16,7 @@ from typing import Literal
 from localspec.bench.workloads import Prompt
 from localspec.catalog import METHODS_WITH_TREES, DrafterSpec
 from localspec.errors import UsageError
+from localspec.fit import CONTEXT_STEP
 from localspec.records import (
     ContextSettings,
     DrafterSettings,
@@ -33,7 +34,6 @@ several such drafters each is measured at its recommended length instead."""
 TREE_DEPTH = 8
 """How deep a draft tree may grow without --n-max; its budget of nodes is the real limit."""
 QUICK_TOKENS, TOKENS = 64, 128
-CONTEXT_STEP = 256
 
 
 @dataclass(frozen=True, slots=True)

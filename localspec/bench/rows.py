@@ -69,6 +69,12 @@ class Row:
         return replace(self, flags=self.flags | set(flags))
 
     @property
+    def place(self) -> tuple[str, str, int]:
+        """Which prompt of which workload, and which of its runs: the same for all candidates."""
+        prompt = self.slot.prompt.prompt
+        return prompt.workload, prompt.id, self.slot.run
+
+    @property
     def counts_for_figures(self) -> bool:
         """Whether the run is in its candidate's own figures."""
         return self.in_pairs and "pairing" not in self.flags

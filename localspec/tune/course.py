@@ -369,7 +369,7 @@ def _rank(plan: Plan, rows: Sequence[Row], alive: Sequence[Candidate]) -> list[S
         pairs = pair_up(rows, c.key, plan.baseline_of(c).key)
         found[c] = [p for p in pairs if steady(p)] or pairs
     ratios = {
-        c: {_place(p[0]): r.log_ratio for p in pairs for r in speed_pairs([p])}
+        c: {p[0].place: r.log_ratio for p in pairs for r in speed_pairs([p])}
         for c, pairs in found.items()
     }
     means = adjusted({c: mine for c, mine in ratios.items() if mine})
@@ -406,10 +406,6 @@ def adjusted(ratios: Mapping[K, Mapping[P, float]]) -> dict[K, float]:
 def steady(pair: tuple[Row, Row]) -> bool:
     """Was the machine as usual during both runs?"""
     return not any("disturbed" in row.flags for row in pair)
-
-
-def _place(row: Row) -> tuple[str, str, int]:
-    return row.slot.prompt.prompt.workload, row.slot.prompt.prompt.id, row.slot.run
 
 
 def rows_of(rows: Sequence[Row], candidates: Sequence[Candidate]) -> list[Row]:

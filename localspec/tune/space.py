@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TypeVar
 
-from localspec.bench.plan import Candidate
+from localspec.bench.plan import TREE_DEPTH, Candidate
 from localspec.catalog import AFTER_NGRAM, METHODS_WITH_TREES, P_MIN, DrafterSpec
 from localspec.records import DrafterSettings, DraftLength, TreeSize
 
@@ -21,7 +21,6 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Draft lengths that are tried from a neighbour on."""
 P_MINS = (0.0, 0.3, 0.5, 0.7)
 TREES = (8, 16, 32)
-TREE_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True)

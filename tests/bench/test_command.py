@@ -275,27 +275,10 @@ def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options):
     assert {c["status"] for c in result["candidates"]} == {"interrupted"}
 
 
-WRONG_NOW_AND_THEN = """
-import localspec.llama
-import localspec.decoding.loop as loop
-honest, drafted = loop.accept, [0]
-def accept(draft, rows, sampler, tokens, *rest):
-    honest(draft, rows, sampler, tokens, *rest)
-    drafted[0] += draft.n > 0
-    if draft.n and drafted[0] % 5 == 0:
-        tokens[-1] = 100 + tokens[-1] % 50
-loop.accept = accept
-"""
-
-
 def test_a_wrong_token_now_and_then_is_loud_and_fails_a_strict_bench(
-    options, tmp_path, monkeypatch, capsys
+    options, wrong_now_and_then, tmp_path, capsys
 ):
     """Planted in the engine: the drafter's runs alone have it."""
-    folder = tmp_path / "patched"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(WRONG_NOW_AND_THEN)
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     options = replace(options, strict=True, max_tokens=64, markdown=str(tmp_path / "r.md"))
     assert bench(options) == 1
     found = read(options)["candidates"][1]

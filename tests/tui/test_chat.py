@@ -61,6 +61,16 @@ class Chat:
             await asyncio.sleep(0.01)
         raise AssertionError("it does not come to that")
 
+    async def open_list(self) -> None:
+        """The kept conversations, once they are read."""
+        await self.pilot.press("ctrl+o")
+
+        def filled() -> bool:
+            lists = self.app.screen.query(OptionList)
+            return bool(lists) and bool(lists.first().option_count)
+
+        await self.until(filled)
+
     async def settled(self) -> None:
         """Nothing is going on any more: looked at a few times, since a key's action, the worker
         that it starts and the engine's job follow each other."""
@@ -507,12 +517,7 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         assert (c.questions, c.answers) == ([], [])
         await c.ask("b")
         assert "a" not in "".join(chr(i) for i in engine.prompts[-1] if i >= 4).split("\n")
-        await c.pilot.press("ctrl+o")
-        await c.until(
-            lambda: (
-                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
-            )
-        )
+        await c.open_list()
         screen = c.app.screen
         assert isinstance(screen, ConversationsScreen)
         assert screen.query_one(OptionList).option_count == 2
@@ -530,12 +535,7 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         said = "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
         assert "one" in said and "two" not in said
         assert [e.title for e in Store().talks()] == ["First", "b"]
-        await c.pilot.press("ctrl+o")
-        await c.until(
-            lambda: (
-                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
-            )
-        )
+        await c.open_list()
         await c.pilot.press("delete")
         await c.settled()
         assert isinstance(c.app.screen, Confirm)
@@ -559,12 +559,7 @@ async def test_a_conversation_brings_its_own_system_message_back(
 
     engine = Player("two", "three")
     async with chat(engine) as c:
-        await c.pilot.press("ctrl+o")
-        await c.until(
-            lambda: (
-                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
-            )
-        )
+        await c.open_list()
         await c.pilot.press("enter")
         await c.settled()
         await c.ask("b")
@@ -581,12 +576,7 @@ async def test_a_kept_answer_looks_as_it_did(chat: Any) -> None:
         document = c.screen.query(AnswerView).last()._answer.document
         before = (document.source, bytes(document.drafted))
     async with chat(Player()) as c:
-        await c.pilot.press("ctrl+o")
-        await c.until(
-            lambda: (
-                c.app.screen.query(OptionList) and c.app.screen.query_one(OptionList).option_count
-            )
-        )
+        await c.open_list()
         await c.pilot.press("enter")
         await c.settled()
         view = c.screen.query(AnswerView).last()

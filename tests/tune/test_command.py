@@ -20,17 +20,6 @@ from localspec.tune.report import render
 PROMPTS = "\n".join(
     f"{n} the same words, {n} the same words again" for n in ("one", "two", "six", "ten", "four")
 )
-WRONG_NOW_AND_THEN = """
-import localspec.llama
-import localspec.decoding.loop as loop
-honest, drafted = loop.accept, [0]
-def accept(draft, rows, sampler, tokens, *rest):
-    honest(draft, rows, sampler, tokens, *rest)
-    drafted[0] += draft.n > 0
-    if draft.n and drafted[0] % 5 == 0:
-        tokens[-1] = 100 + tokens[-1] % 50
-loop.accept = accept
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +79,7 @@ def test_from_options_to_result_and_profile(options, capsys):
         assert (kept.drafter is None) == (result["decision"] == "baseline")
 
 
-def test_drafts_that_change_the_output_are_struck_out_loudly(
-    options, tmp_path, monkeypatch, capsys
-):
-    folder = tmp_path / "patched"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(WRONG_NOW_AND_THEN)
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+def test_drafts_that_change_the_output_are_struck_out_loudly(options, wrong_now_and_then, capsys):
     assert tune(options) == 0
     result = result_of(options)
     struck = {s["key"] for s in result["struck_out"]}
