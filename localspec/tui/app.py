@@ -181,21 +181,25 @@ class LocalspecApp(Polite, App[None]):
         if self.theme != self.settings.values.theme:
             self.settings.change(theme=self.theme)
 
-    @work(thread=True, group="first-start", exclusive=True)
-    def action_first_model(self) -> None:
+    @work(group="first-start", exclusive=True)
+    async def action_first_model(self) -> None:
         """Nothing was chosen yet: the first model of the catalogue that is here, if any; else the
         way to one is shown."""
-        from localspec.catalog import Catalogue
+
+        def look() -> list[str]:
+            from localspec.catalog import Catalogue
+
+            return [line.name for line in Catalogue.load().listings() if line.path]
 
         try:
-            here = [line.name for line in Catalogue.load().listings() if line.path]
+            here = await asyncio.to_thread(look)
         except LocalspecError as error:
-            self.call_from_thread(self.tell, error)
+            self.tell(error)
             return
         if here:
-            self.call_from_thread(self.use, model=here[0])
+            self.use(model=here[0])
         else:
-            self.call_from_thread(self._begin)
+            self._begin()
 
     async def first_download(self) -> FirstDownload | None:
         """What to download first on this machine; found out once. Raises LocalspecError."""

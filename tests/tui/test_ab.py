@@ -224,8 +224,8 @@ async def test_left_alone_it_ends_by_itself(
         assert isinstance(screen, ABScreen)
         screen.query_one("#tokens", Select).value = 64
         await pilot.press("s")
-        ended = "3 pairs · the interval is narrow enough"
-        await until(pilot, lambda: not screen.measuring and shown(screen, "#state") == ended)
+        await until(pilot, lambda: not screen.measuring and screen._standing)
+        assert shown(screen, "#state") == "3 pairs · the interval is narrow enough"
         texts = [str(t.render()) for t in screen.query(PassText)]
         assert texts[0] == texts[1] != ""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from rich.color import ColorSystem
+from textual import on
 from textual.app import App
 from textual.color import Color
 from textual.command import CommandPalette
@@ -35,6 +36,7 @@ from localspec.tui.screens.conversations import ConversationsScreen
 from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
+from localspec.tui.screens.history import HistoryScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.stylesheet import Sheet
 from localspec.tui.widgets import unhurried
@@ -454,3 +456,34 @@ async def test_a_mode_shown_again_is_not_styled_anew(
         await pilot.press("f4")
         await pilot.pause(0.2)
         assert len(styled) < 10, "what has the focus, and little else"
+
+
+async def test_what_a_job_told_is_dealt_with_before_its_result(make_app: MakeApp) -> None:
+    """However long the messages take: a late one would write over what the result says."""
+    app = make_app()
+    dealt: list[int] = []
+
+    class Word(Message):
+        def __init__(self, number: int) -> None:
+            self.number = number
+            super().__init__()
+
+    class Slow(HistoryScreen):
+        @on(Word)
+        async def _heard(self, message: Word) -> None:
+            await asyncio.sleep(0.01)
+            dealt.append(message.number)
+
+    async with app.run_test() as pilot:
+        screen = Slow()
+        app.push_screen(screen)
+        await pilot.pause()
+
+        def job() -> None:
+            for number in range(5):
+                screen.post_message(Word(number))
+
+        await asyncio.to_thread(job)
+        assert dealt != [0, 1, 2, 3, 4]
+        await screen.heard_all()
+        assert dealt == [0, 1, 2, 3, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,30 @@ async def opened(pilot: Pilot[Any], lines: int = 2) -> HistoryScreen:
     assert isinstance(screen, HistoryScreen)
     await until(pilot, lambda: screen.query_one("#list Figures", Figures).row_count == lines)
     return screen
+
+
+async def test_a_filter_is_not_written_over_by_what_was_looked_for_before_it(
+    app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, past = threading.Event(), history.past
+    looked: list[list[str]] = []
+
+    def slow_without_words(words: list[str]) -> list[history.Past]:
+        if not words:
+            going_on.wait(20)
+        looked.append(words)
+        return past(words)
+
+    monkeypatch.setattr(history, "past", slow_without_words)
+    async with app.run_test() as pilot:
+        await pilot.press("f6", "slash", "z")
+        screen = pilot.app.screen
+        note = screen.query_one("#list Static", Static)
+        await until(pilot, lambda: "Nothing has these words." in str(note.render()))
+        going_on.set()
+        await until(pilot, lambda: [] in looked)
+        await pilot.pause(0.1)
+        assert screen.query_one("#list Figures", Figures).row_count == 0
 
 
 def numbers(screen: HistoryScreen) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.bench.audit import Audit
     from localspec.bench.rows import Row
     from localspec.bench.runner import Event, Running
+    from localspec.catalog import DrafterSpec
     from localspec.records import BenchOptions, Generation, Span, Step
     from localspec.tui.app import Setup
 
@@ -266,25 +268,25 @@ class ABScreen(ModeScreen):
         if setup.model is not None:
             self._list_drafters(setup)
 
-    @work(thread=True, exclusive=True, group="drafters")
-    def _list_drafters(self, setup: Setup) -> None:
-        from localspec.catalog import resolve_target
+    @work(exclusive=True, group="drafters")
+    async def _list_drafters(self, setup: Setup) -> None:
+        def find() -> tuple[DrafterSpec, ...]:
+            from localspec.catalog import resolve_target
 
-        assert setup.model is not None
+            assert setup.model is not None
+            return resolve_target(setup.model).drafters
+
         try:
-            found = resolve_target(setup.model).drafters
+            found = await asyncio.to_thread(find)
         except LocalspecError as error:
-            self.app.call_from_thread(self._no_target, error)
+            self._stage = error.message
+            self._draw()
             return
         names = [
             (f"{d.name}{' ★' if d.recommended else ''}{' (not here)' if d.absent else ''}", d.name)
             for d in found
         ]
-        self.app.call_from_thread(self._show_choice, setup, names)
-
-    def _no_target(self, error: LocalspecError) -> None:
-        self._stage = error.message
-        self._draw()
+        self._show_choice(setup, names)
 
     def _show_choice(self, setup: Setup, drafters: Sequence[tuple[str, str]]) -> None:
         chosen, length = _drafter_of(setup), _length_of(setup)
@@ -393,6 +395,7 @@ class ABScreen(ModeScreen):
             self.tell(error)
             self._stage = error.message
             outcome = None
+        await self.heard_all()
         self.measuring = False
         self._at_work = None
         if outcome is not None:

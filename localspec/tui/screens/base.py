@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -147,6 +148,14 @@ class ModeScreen(LightScreen[None]):
     @property
     def engine(self) -> EngineService:
         return self.localspec.engine
+
+    async def heard_all(self) -> None:
+        """Until what was posted to this screen so far, from any thread, is dealt with: the result
+        of a job comes by another way than what it told meanwhile, and may be there before that.
+        For workers, not for what handles messages."""
+        heard = asyncio.Event()
+        if self.call_later(heard.set):
+            await heard.wait()
 
     def action_stop(self) -> None:
         self.engine.cancel()

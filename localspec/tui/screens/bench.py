@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # imported in other threads, after the first paint
     from localspec.bench.report import Report
     from localspec.bench.resume import Unfinished
     from localspec.bench.runner import Event
+    from localspec.catalog import Target
     from localspec.records import BenchOptions
     from localspec.tui.app import Setup
 
@@ -118,12 +120,14 @@ class BenchScreen(ModeScreen):
         self._find_workloads()
         self.watch(self.app, "setup", self._setup_changed)
 
-    @work(thread=True, group="workloads")
-    def _find_workloads(self) -> None:
-        from localspec.bench.workloads import BUILT_IN, DEFAULT
+    @work(group="workloads")
+    async def _find_workloads(self) -> None:
+        def find() -> tuple[tuple[str, ...], tuple[str, ...]]:
+            from localspec.bench.workloads import BUILT_IN, DEFAULT
 
-        setup = self.query_one(BenchSetup)
-        self.app.call_from_thread(setup.offer_workloads, tuple(BUILT_IN), DEFAULT)
+            return tuple(BUILT_IN), DEFAULT
+
+        self.query_one(BenchSetup).offer_workloads(*await asyncio.to_thread(find))
 
     def watch_state(self, state: State) -> None:
         self.query_one(BenchSetup).display = state == "setup"
@@ -157,17 +161,18 @@ class BenchScreen(ModeScreen):
         else:
             self._look_up(setup.model)
 
-    @work(thread=True, exclusive=True, group="target")
-    def _look_up(self, model: str) -> None:
-        from localspec.catalog import resolve_target
+    @work(exclusive=True, group="target")
+    async def _look_up(self, model: str) -> None:
+        def resolve() -> Target:
+            from localspec.catalog import resolve_target
+
+            return resolve_target(model)
 
         setup = self.query_one(BenchSetup)
         try:
-            target = resolve_target(model)
+            setup.offer(await asyncio.to_thread(resolve))
         except LocalspecError as error:
-            self.app.call_from_thread(setup.say, str(error), problem=True)
-            return
-        self.app.call_from_thread(setup.offer, target)
+            setup.say(str(error), problem=True)
 
     @on(BenchSetup.Changed)
     def _choice_changed(self) -> None:
@@ -185,18 +190,19 @@ class BenchScreen(ModeScreen):
             setup.say(str(error), problem=True)
             return None
 
-    @work(thread=True, exclusive=True, group="foresee")
-    def _foresee(self, options: BenchOptions) -> None:
-        from localspec.bench.command import select
-        from localspec.bench.foresight import foresee
+    @work(exclusive=True, group="foresee")
+    async def _foresee(self, options: BenchOptions) -> None:
+        def expected() -> str:
+            from localspec.bench.command import select
+            from localspec.bench.foresight import foresee
+
+            return in_words(foresee(select(options)))
 
         setup = self.query_one(BenchSetup)
         try:
-            text = in_words(foresee(select(options)))
+            setup.say(await asyncio.to_thread(expected))
         except LocalspecError as error:
-            self.app.call_from_thread(setup.say, str(error), problem=True)
-            return
-        self.app.call_from_thread(setup.say, text)
+            setup.say(str(error), problem=True)
 
     # ---- measuring ----------------------------------------------------------------------------
 
@@ -238,6 +244,7 @@ class BenchScreen(ModeScreen):
         except LocalspecError as error:
             self.tell(error)
             result = None
+        await self.heard_all()
         if result is None:
             self.state, self._result = before[0] if before[1] else "setup", before[1]
             if before[1] is not None:

@@ -109,11 +109,10 @@ class Reading(Message):
 
 
 class Known(Message):
-    """From the engine's thread: what the session is now, and what it wants to have said. ``last``:
-    nothing more comes of the job."""
+    """From the engine's thread: what the session is now, and what it wants to have said."""
 
-    def __init__(self, facts: Facts | None, notices: list[str], *, last: bool = True) -> None:
-        self.facts, self.notices, self.last = facts, notices, last
+    def __init__(self, facts: Facts | None, notices: list[str]) -> None:
+        self.facts, self.notices = facts, notices
         super().__init__()
 
 
@@ -221,7 +220,6 @@ class ChatScreen(ModeScreen):
         self._chat: ChatSession | None = None  # used in the engine's thread alone
         self._applied: tuple[Any, ...] = ()  # so is this: the drafter that was asked for last
         self._kept_store: Store | None = None
-        self._told = asyncio.Event()  # the last message of a job was dealt with
         self._facts: Facts | None = None
         self._baseline: Baseline | None = None
         self._talk: Talk | None = None
@@ -274,18 +272,19 @@ class ChatScreen(ModeScreen):
         elif self._facts is None and setup.model is not None:
             self.call_after_refresh(self._look, setup)
 
-    @work(thread=True, exclusive=True, group="look")
-    def _look(self, setup: Setup) -> None:
+    @work(exclusive=True, group="look")
+    async def _look(self, setup: Setup) -> None:
         """Is the model here? Said before a question is asked in vain."""
-        from localspec.catalog import resolve_target
 
-        problem: LocalspecError | None = None
-        title = setup.model or ""
+        def look() -> str:
+            from localspec.catalog import resolve_target
+
+            return resolve_target(setup.model or "").title
+
         try:
-            title = resolve_target(setup.model or "").title
+            self._welcome(await asyncio.to_thread(look))
         except LocalspecError as error:
-            problem = error
-        self.app.call_from_thread(self._welcome, title, problem)
+            self._welcome(setup.model or "", error)
 
     @work(exclusive=True, group="first-download")
     async def _name_download(self) -> None:
@@ -430,8 +429,6 @@ class ChatScreen(ModeScreen):
 
     @on(Known)
     def _known(self, message: Known) -> None:
-        if message.last:
-            self._told.set()
         for notice in message.notices:
             self.notify(notice, markup=False, timeout=8)
         if message.facts is None:
@@ -456,28 +453,25 @@ class ChatScreen(ModeScreen):
         if self._switching and (running := self.engine.job) is not None:
             with suppress(LocalspecError):  # whose job it is tells
                 await running
-            await self._told.wait()
+            await self.heard_all()
         wish = Wish(self.localspec.setup, self.speculation, self._chat_settings(), self._begin)
 
         def run(job: Job[T]) -> T:
             try:
                 chat = self._ready(wish)
-                self.post_message(Known(_facts(chat), chat.take_notices(), last=False))
+                self.post_message(Known(_facts(chat), chat.take_notices()))
                 return work(chat, job)
             finally:
                 now = self._chat
                 facts, notices = (_facts(now), now.take_notices()) if now else (None, [])
                 self.post_message(Known(facts, notices))
 
-        self._told.clear()
         try:
             job = self.engine.start(what, run)
             try:
                 result = await job
             finally:
-                # what the job has posted before may still be on its way, the answer's last words
-                # among it
-                await self._told.wait()
+                await self.heard_all()  # the answer's last words are among it
         except EngineDied:
             return None  # the app shows it
         except LocalspecError as error:

@@ -103,24 +103,24 @@ class HistoryScreen(ModeScreen):
 
     # ---- the list -----------------------------------------------------------------------------
 
-    @work(thread=True, exclusive=True, group="read")
-    def _read(self) -> None:
-        from localspec.bench import history
-
+    @work(exclusive=True, group="read")
+    async def _read(self) -> None:
         words = self.query_one("#list Input", Input).value.split()
-        try:
-            found, all_of_them = history.past(words), bool(words)
-        except LocalspecError as error:
-            self.app.call_from_thread(self.tell, error)
-            return
-        self.app.call_from_thread(self._fill, found, filtered=all_of_them)
 
-    def _fill(self, found: list[Past], *, filtered: bool) -> None:
-        self._past = found
+        def past() -> list[Past]:
+            from localspec.bench import history  # it brings much, which no frame is to wait for
+
+            return history.past(words)
+
+        try:
+            self._past = await asyncio.to_thread(past)
+        except LocalspecError as error:
+            self.tell(error)
+            return
         self._draw()
         note = ""
-        if not found:
-            note = "Nothing has these words." if filtered else "No benchmark yet: F5 makes one."
+        if not self._past:
+            note = "Nothing has these words." if words else "No benchmark yet: F5 makes one."
         self.query_one("#list Static", Static).update(note)
 
     def _draw(self) -> None:
@@ -193,7 +193,7 @@ class HistoryScreen(ModeScreen):
 
     async def _load(self, number: int) -> Json | None:
         def read() -> Json:
-            from localspec.bench import history  # it brings much, which no frame is to wait for
+            from localspec.bench import history
 
             return history.read(str(number))
 
