@@ -770,7 +770,10 @@ def bench(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit code 1 when an output differs by more than rounding."),
+        typer.Option(
+            "--strict",
+            help="Exit code 1 when an output differs by more than rounding, or a row is refused.",
+        ),
     ] = False,
     quiet: Quiet = False,
     json: AsJsonFile = None,

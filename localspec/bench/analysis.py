@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 from localspec.bench.plan import Candidate, Plan
 from localspec.bench.rows import Row, pair_up, speed_pairs
 from localspec.bench.statistics import Comparison, Pair, Verdict, compare, estimate, verdicts
+from localspec.bench.workloads import one_question
 from localspec.records import Counts, Generation, Times, count
 
 
@@ -114,25 +115,23 @@ def sum_up(generations: Sequence[Generation], sources: Sequence[str] = ()) -> Fi
 def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
     """Every candidate's figures by its key. Verdicts are Holm-corrected over all candidates (and,
     with several bases, both of their comparisons); where a winner was measured again its verdict is
-    that second, single test's."""
+    that second, single test's. One prompt at several depths is judged at each of them, corrected
+    over all."""
     main = [r for r in rows if r.slot.phase != "confirm"]
     confirm = [r for r in rows if r.slot.phase == "confirm"]
     found = {c.key: measure(plan, c, main) for c in plan.candidates}
     judged = verdicts(dict(_tests(plan, found.values())))
     names = list(dict.fromkeys(p.prompt.workload for p in plan.prompts))
+    parts_of = {key: _by_workload(plan, m.candidate, main, names) for key, m in found.items()}
+    if one_question([p.prompt for p in plan.prompts]):
+        of_parts = verdicts({(k, w): m.decode for k, ps in parts_of.items() for w, m in ps.items()})
+        parts_of = {
+            k: {w: replace(m, verdict=of_parts[k, w]) for w, m in ps.items()}
+            for k, ps in parts_of.items()
+        }
     result = {}
     for key, m in found.items():
         again = measure(plan, m.candidate, confirm)
-        parts = {}
-        if len(names) > 1:
-            parts = {
-                name: measure(
-                    plan,
-                    m.candidate,
-                    [r for r in main if r.slot.prompt.prompt.workload == name],
-                )
-                for name in names
-            }
         own, over = again.decode.speedup is not None, again.over_reference.speedup is not None
         last = verdicts(dict(_tests(plan, [again]))) if own or over else judged
         result[key] = Measured(
@@ -140,7 +139,7 @@ def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
             figures=m.figures,
             decode=again.decode if own else m.decode,
             end_to_end=again.end_to_end if own else m.end_to_end,
-            by_workload=parts,
+            by_workload=parts_of[key],
             verdict=last.get((key, "own")),
             chosen=m.decode if own else None,
             over_reference=again.over_reference if over else m.over_reference,
@@ -150,6 +149,18 @@ def analyse(plan: Plan, rows: Sequence[Row]) -> dict[str, Measured]:
             reference_chosen=m.over_reference if over else None,
         )
     return result
+
+
+def _by_workload(
+    plan: Plan, candidate: Candidate, rows: Sequence[Row], names: Sequence[str]
+) -> dict[str, Measured]:
+    """Nothing where there is but one workload."""
+    if len(names) < 2:
+        return {}
+    return {
+        name: measure(plan, candidate, [r for r in rows if r.slot.prompt.prompt.workload == name])
+        for name in names
+    }
 
 
 def _tests(

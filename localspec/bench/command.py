@@ -75,6 +75,15 @@ def select(options: BenchOptions) -> Selection:
             base=base,
         )
     ]
+    if (
+        options.fail_below is not None
+        and len(bases) == 1
+        and all(c.is_baseline for c in candidates)
+    ):
+        raise UsageError(
+            "--fail-below judges a drafter's speedup, and none is measured.",
+            "Name one with --drafter, or leave --fail-below out.",
+        )
     remarks = dict.fromkeys(line for _, target in bases for line in left_out(target, asked))
     return Selection(options, workloads, bases[0][1], tuple(candidates), tuple(remarks))
 
@@ -342,10 +351,16 @@ def _asked(
 
 
 def _exit_code(report: reports.Report, *, strict: bool) -> int:
+    """What cannot be opened is an answer, told in its row, unless nothing else was asked for."""
     asked = report.options is not None and report.options.cost_model
-    if report.measurement.interrupted or (asked and report.cost_models is None):
+    made = report.measurement
+    if made.interrupted or (asked and report.cost_models is None):
         return INTERRUPTED
-    if any(s.state != "ok" for s in report.measurement.status.values()):
+    if any(s.state not in ("ok", "refused") for s in made.status.values()):
+        return 1
+    rivals = [c for c in made.plan.candidates if c not in made.plan.references]
+    refused = [c for c in rivals if made.status[c.key].state == "refused"]
+    if refused and (strict or len(refused) == len(rivals)):
         return 1
     differs = any(a.mismatches or a.unclassed for a in report.audits.values())
     return 1 if strict and differs else 0

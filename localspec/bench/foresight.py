@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from localspec import machine
 from localspec.bench import history
 from localspec.bench.plan import TOKENS, Candidate
-from localspec.bench.prepare import RUNS_OF_ONE
+from localspec.bench.prepare import runs_of
 from localspec.bench.runner import QUICK_SECONDS
 from localspec.store import Store
 
@@ -34,8 +34,8 @@ class Foreseen:
 
 def foresee(selection: Selection, store: Store | None = None) -> Foreseen:
     options = selection.options
-    prompts = sum(len(w.prompts) for w in selection.workloads)
-    each = options.runs or (RUNS_OF_ONE if prompts == 1 else 1)
+    all_prompts = [p for w in selection.workloads for p in w.prompts]
+    prompts, each = len(all_prompts), runs_of(options, all_prompts)
     candidates = len(selection.candidates)
     found = Foreseen(prompts, candidates, prompts * candidates * each)
     if options.quick:

@@ -45,7 +45,7 @@ def below(result: Json, bound: float) -> str | None:
     """Is no drafter (with several bases: no setup, over the reference) shown to reach the speedup
     ``bound``? The lower end of an interval shows it; where a winner was measured again, its own
     alone."""
-    drafters = [c for c in contenders(result) if c["speedup_ci"] is not None]
+    drafters = [c for c in map(_worst_depth, contenders(result)) if c["speedup_ci"] is not None]
     again = [c for c in drafters if c["confirmed"]]
     top = max(again or drafters, key=lambda c: c["speedup_ci"][0], default=None)
     if top is None:
@@ -56,6 +56,19 @@ def below(result: Json, bound: float) -> str | None:
     if top["speedup_ci"][0] >= bound:
         return None
     return f"{name(top)} is {speedup(top)}: the interval's lower end is under {bound:g}"
+
+
+def _worst_depth(candidate: Json) -> Json:
+    """One prompt at several depths is judged at each of them: the lowest counts."""
+    parts = [p for p in candidate["by_workload"].values() if p.get("verdict")]
+    if (
+        candidate["speedup_ci"] is not None
+        or not parts
+        or len(parts) < len(candidate["by_workload"])
+    ):
+        return candidate
+    worst = min(parts, key=lambda p: p["speedup_ci"][0])
+    return {**candidate, **{k: worst[k] for k in ("speedup", "speedup_ci")}}
 
 
 def regressed(compared: Compared, threshold: float) -> str | None:

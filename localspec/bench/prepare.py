@@ -17,7 +17,7 @@ from localspec.bench.plan import (
     context_size,
     fit_prompts,
 )
-from localspec.bench.workloads import Prompt, Workload
+from localspec.bench.workloads import Prompt, Workload, one_question
 from localspec.catalog import Target
 from localspec.chat.template import ChatTemplate, Rendered
 from localspec.engine.client import Engine
@@ -33,7 +33,8 @@ from localspec.records import (
 )
 
 RUNS_OF_ONE = 5
-"""Runs of a single prompt, unless told otherwise: an interval needs several pairs."""
+"""Runs of a single prompt (at each depth), unless told otherwise: an interval needs several
+pairs."""
 TYPICAL_CONTEXT = 4096
 """Tokens that a benchmark takes at the most, as a rule: layers are placed for it before the prompts
 are known (their tokens are the loaded model's to count)."""
@@ -46,6 +47,11 @@ def temperatures(options: BenchOptions) -> tuple[float, ...]:
     if options.temperatures:
         return options.temperatures
     return (options.engine.sampler.get("temperature", 0.0),)
+
+
+def runs_of(options: BenchOptions, prompts: Sequence[Prompt]) -> int:
+    """How often each of the prompts is run."""
+    return options.runs or (RUNS_OF_ONE if one_question(prompts) else 1)
 
 
 def make_plan(
@@ -89,7 +95,7 @@ def make_plan(
         context=_context(options, n_ctx),
         sampler=sampler,
         max_tokens=max_tokens,
-        runs=options.runs or (RUNS_OF_ONE if len(fits) == 1 else 1),
+        runs=runs_of(options, [p.prompt for p in fits]),
         order_seed=sampler.seed,
         ignore_eos=options.ignore_eos,
         quick=options.quick,

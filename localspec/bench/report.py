@@ -231,7 +231,10 @@ def _candidate(report: Report, measured: Measured) -> Json:
             }
             for d in audit.divergences
         ],
-        "by_workload": {name: figures(report, part) for name, part in measured.by_workload.items()},
+        "by_workload": {
+            name: {**figures(report, part), "verdict": part.verdict if whole else None}
+            for name, part in measured.by_workload.items()
+        },
         "effective": effective,
         "notes": list(report.notes.get(candidate.session, ())),
     }

@@ -158,6 +158,12 @@ class Figures(_Part):
     beta: float | None = Field(description="Mean probability mass that the target adds.")
 
 
+class WorkloadFigures(Figures):
+    verdict: Verdict | None = Field(
+        default=None, description="Of one prompt at several depths; else only all are judged."
+    )
+
+
 class ChosenAt(_Part):
     speedup: float | None
     speedup_ci: Interval
@@ -238,7 +244,7 @@ class CandidateResult(Figures):
     rounding: float | None
     distribution: Distribution | None
     divergences: list[Difference]
-    by_workload: dict[str, Figures]
+    by_workload: dict[str, WorkloadFigures]
     effective: dict[str, Any] = Field(description="Settings in effect, as llama.cpp reports them.")
     notes: list[str]
 

@@ -345,9 +345,15 @@ def _workload_table(result: Json, names: Sequence[str], signs: Signs) -> Table:
         for workload in names:
             part = c["by_workload"][workload]
             al = number(part["accept_length"])
-            cells += [number(part["decode_tps"], 1), speedup(part), al]
+            cells += [number(part["decode_tps"], 1), _judged(part, signs), al]
         table.add_row(*cells)
     return table
+
+
+def _judged(part: Json, signs: Signs) -> str:
+    """1.12x [1.05, 1.19] ▲; only one prompt at several depths is judged at each of them."""
+    sign = {"faster": f" {signs.up}", "slower": f" {signs.down}"}.get(part.get("verdict") or "", "")
+    return speedup(part) + sign
 
 
 # ---- the cost model ---------------------------------------------------------------------------
@@ -665,11 +671,7 @@ def conclusions(result: Json) -> list[str]:
         answer = next(
             (a for a in result.get("answers", ()) if a["temperature"] == temperature), None
         )
-        sentence = (
-            _of_bases(result, answer)
-            if answer
-            else _conclusion(members, result["settings"]["quick"])
-        )
+        sentence = _of_bases(result, answer) if answer else _of_drafters(result, members)
         lines.append(
             f"Temperature {temperature:g}: {sentence}" if len(temperatures) > 1 else sentence
         )
@@ -689,6 +691,8 @@ def _of_bases(result: Json, answer: Json) -> str:
     if reference["decode_tps"] is None:
         return "Nothing could be measured: no run gave two tokens or more."
     rivals = [c for c in contenders(result) if c["temperature"] == answer["temperature"]]
+    if all(c["status"] in ("crashed", "refused") for c in rivals):
+        return f"Nothing but {_the(reference)} could be measured; it runs at {plain}."
     if not any(c["verdict"] for c in rivals):
         return "Too few runs for a verdict: give three prompts or more, or --runs 5 for one prompt."
     if fastest is reference:
@@ -723,6 +727,23 @@ def _of_bases(result: Json, answer: Json) -> str:
             )
         )
     return " ".join([*said, *_other_texts(result, fastest)])
+
+
+def _of_drafters(result: Json, members: Sequence[Json]) -> str:
+    """Of one prompt at several depths what is shown at each, and over all only where something is:
+    they are few."""
+    quick = result["settings"]["quick"]
+    own = {"confirmed": False, "chosen_at": None, "verdict": None}
+    said = []
+    for prompt in result["prompts"]:
+        of = prompt["workload"]
+        there = [{**c, **own, **c["by_workload"][of]} for c in members if of in c["by_workload"]]
+        if any(c["verdict"] for c in there):
+            where = f"At {prompt['depth']:,} tokens" if prompt["depth"] else "As it is"
+            said.append(f"{where}: {_conclusion(there, quick)}")
+    if not said or any(c["verdict"] for c in members if c["method"] != "none"):
+        said.insert(0, _conclusion(members, quick))
+    return " ".join(said)
 
 
 def _the(candidate: Json) -> str:

@@ -93,6 +93,12 @@ def _at_depth(workload: Workload, depth: int) -> Workload:
     return Workload(name, tuple(prompts))
 
 
+def one_question(prompts: Sequence[Prompt]) -> bool:
+    """Are they one prompt, at one or several depths? It stands for no others: what can be told of
+    it, depth by depth, is told by running it again and again."""
+    return len({p.id for p in prompts}) == 1 and len({p.depth for p in prompts}) == len(prompts)
+
+
 def depth_label(depth: int) -> str:
     """ "4k" of 4096, "1000" of 1000."""
     return f"{depth // 1024}k" if depth and depth % 1024 == 0 else str(depth)

@@ -200,7 +200,7 @@ def test_a_sweep_end_to_end(options, tmp_path, capsys):
         card=str(tmp_path / "r.svg"),
         engine=replace(options.engine, flash_attn="on"),
     )
-    assert bench(swept) == 1, "a quantised KV cache needs flash attention: those rows are refused"
+    assert bench(swept) == 0, "a quantised KV cache needs flash attention: those rows say so"
     result = json.loads((tmp_path / "r.json").read_text())
     Result.model_validate(result)
     found = {(c["base"], c["method"]): c for c in result["candidates"]}
@@ -234,3 +234,23 @@ def test_a_sweep_end_to_end(options, tmp_path, capsys):
     assert setup.target.path.name == "tiny-F16.gguf"
     assert (setup.engine.kv_type, setup.engine.flash_attn) == ("q8_0", "on")
     assert setup.drafter.method == "none"
+
+
+@pytest.mark.parametrize(
+    ("drafters", "strict", "code"),
+    [(("ngram",), False, 0), (("ngram",), True, 1), (("none",), False, 1)],
+)
+def test_a_base_that_cannot_be_opened_fails_a_strict_bench_or_one_of_nothing_else(
+    options, drafters, strict, code, capsys
+):
+    """A quantised KV cache needs flash attention."""
+    engine = replace(options.engine, flash_attn="off")
+    swept = replace(
+        options, kv_types=("f16", "q8_0"), drafters=drafters, strict=strict, engine=engine
+    )
+    assert bench(swept) == code
+    said = " ".join(capsys.readouterr().out.split())
+    assert "quantized V cache requires" in said
+    assert ("Nothing but the baseline on kv=f16 could be measured" in said) == (
+        drafters == ("none",)
+    )

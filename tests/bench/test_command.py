@@ -149,6 +149,34 @@ def test_a_single_prompt_is_run_often_enough_for_an_interval(options, capsys):
     assert candidate["verdict"] is None
 
 
+def test_a_single_prompt_is_run_as_often_and_judged_at_each_depth(options, tiny_bytes, capsys):
+    """The target as its own drafter: twice the work, so a verdict is sure to be had."""
+    one = replace(
+        options, workloads=(), prompt="Why?", depths=(0, 300), drafters=(str(tiny_bytes),)
+    )
+    assert bench(one) == 0
+    result = read(options)
+    assert result["settings"]["runs"] == 5
+    Result.model_validate(result)
+    parts = result["candidates"][1]["by_workload"]
+    assert set(parts) == {"prompt", "prompt@300"}
+    for part in parts.values():
+        assert part["speedup_method"] == "t over runs, this prompt only"
+        assert part["verdict"] in ("faster", "slower", "no difference shown")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "As it is: " in said
+    assert "At 300 tokens: " in said
+    assert "Too few runs" not in said
+    with pytest.raises(GateFailed, match="the interval's lower end is under 1000"):
+        bench(replace(one, fail_below=1000.0))
+
+
+def test_a_gate_on_drafters_is_refused_where_none_is_to_be_measured(options, capsys):
+    with pytest.raises(UsageError, match="--fail-below judges a drafter's speedup"):
+        bench(replace(options, drafters=("none",), fail_below=1.2))
+    assert capsys.readouterr().err == "", "before anything is loaded"
+
+
 def test_a_drafter_of_another_vocabulary_is_refused_before_anything_is_loaded(
     options, tiny_stranger
 ):
