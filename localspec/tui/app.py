@@ -15,7 +15,7 @@ from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
@@ -86,9 +86,9 @@ class LocalspecApp(Polite, App[None]):
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
     ]
 
-    engine_status: reactive[Status] = reactive(Status())
-    setup: reactive[Setup] = reactive(Setup())
-    opening: reactive[str | None] = reactive[str | None](None)
+    engine_status: var[Status] = var(Status())
+    setup: var[Setup] = var(Setup())
+    opening: var[str | None] = var[str | None](None)
     """A mode that is shown once it is imported."""
 
     def __init__(

@@ -15,7 +15,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.events import Resize
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Label, Select, Static
@@ -170,8 +170,8 @@ class ABScreen(ModeScreen):
     }
     """
 
-    measuring: reactive[bool] = reactive(False, bindings=True)
-    racing: reactive[bool] = reactive(False, bindings=True)
+    measuring: var[bool] = var(False, bindings=True)
+    racing: var[bool] = var(False, bindings=True)
 
     def __init__(self) -> None:
         super().__init__()

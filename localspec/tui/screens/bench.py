@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import Button, ProgressBar, SelectionList, Static
 
@@ -99,7 +99,7 @@ class BenchScreen(ModeScreen):
     }
     """
 
-    state: reactive[State] = reactive[State]("setup", bindings=True)
+    state: var[State] = var[State]("setup", bindings=True)
 
     def __init__(self) -> None:
         super().__init__()

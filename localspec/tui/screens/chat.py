@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -212,8 +212,8 @@ class ChatScreen(ModeScreen):
         &.-few-colours MarkdownView > .drafted { background: transparent; text-style: underline; }
     }
     """
-    speculation: reactive[bool] = reactive(True, init=False)
-    figures: reactive[Figures] = reactive(Figures(), init=False)
+    speculation: var[bool] = var(True, init=False)
+    figures: var[Figures] = var(Figures(), init=False)
 
     def __init__(self) -> None:
         super().__init__()

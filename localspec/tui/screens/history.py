@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
@@ -64,7 +64,7 @@ class HistoryScreen(ModeScreen):
     }
     """
 
-    state: reactive[State] = reactive[State]("list", bindings=True)
+    state: var[State] = var[State]("list", bindings=True)
 
     def __init__(self) -> None:
         super().__init__()
