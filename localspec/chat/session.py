@@ -129,6 +129,7 @@ class ChatSession:
         self.last: Generation | None = None
         self.last_seed: int | None = None
         self._asked: Asked | None = None
+        self._evaluated: int | None = None
         self.settings: dict[str, str | int | float | bool] = {}
         self.n_ctx = self._n_ctx_asked = 0
         self._connect = connect
@@ -200,6 +201,14 @@ class ChatSession:
     def sampler(self) -> SamplerSettings:
         return choose_sampler(self.options, self.target, self.model)
 
+    @property
+    def held(self) -> int | None:
+        """Tokens of the conversation in the context; None: the next answer finds out, as after the
+        engine died and in a conversation that was opened again."""
+        if self._conversation is not None and not self._conversation.messages:
+            return 0
+        return None if self._session is None else self._evaluated
+
     def _tell_once(self, text: str) -> None:
         """Keep a sentence for the person that need not be said twice in a chat."""
         if text not in self._told:
@@ -258,7 +267,7 @@ class ChatSession:
             self.target.thinking if thinking is None else thinking,
             list(messages),
         )
-        self._asked = None
+        self._asked = self._evaluated = None
 
     def score(self) -> Generation:
         """The last answer once more, from the same seed, with what target and drafter thought of
@@ -461,6 +470,8 @@ class ChatSession:
             self._tell_once(f"Speculation is off: {error}")
             self.drafter = DrafterSettings()
             opened = engine.open(name, self.drafter, context, copy_from)
+        if copy_from is None:
+            self._evaluated = None
         self._session = name
         self.settings = dict(opened.settings)
         self.n_ctx = int(opened.settings.get("n_ctx", n_ctx))
@@ -497,6 +508,7 @@ class ChatSession:
     def _finished(self, answer: Answer) -> None:
         run = answer.stream.result
         self.last, self._asked = run, answer.asked
+        self._evaluated = run.prompt_tokens + len(run.tokens)
         self.totals = self.totals.add(run)
         self._suspect(run.counts)
         if answer.undo is None:

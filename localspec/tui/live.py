@@ -58,12 +58,15 @@ class Meter:
 
         self.counts: Counts = Counts()
         self.seconds = 0.0
+        self.ttft: float | None = None
         self._draft = self._verify = 0.0
         self._recent: deque[tuple[int, float]] = deque()
         self._recent_seconds = 0.0
         self._buckets: list[list[float]] = []
 
-    def take(self, steps: Sequence[Step]) -> None:
+    def take(self, steps: Sequence[Step], elapsed: float | None = None) -> None:
+        """``elapsed``: seconds of engine time from the submit to the end of ``steps``; None: not
+        known, or no token has come."""
         from localspec.records import count
 
         self.counts += count(steps)
@@ -78,6 +81,8 @@ class Meter:
                 self._buckets.append([at, 0.0, 0.0])
             self._buckets[-1][1] += step.tokens
             self._buckets[-1][2] += step.t_step
+        if self.ttft is None and elapsed is not None:
+            self.ttft = elapsed - self.seconds  # the steps follow each other without a gap
         while self._recent and self._recent_seconds - self._recent[0][1] >= WINDOW:
             self._recent_seconds -= self._recent.popleft()[1]
 
@@ -107,7 +112,7 @@ class Meter:
             draft=self._draft / steps if steps else None,
             verify=self._verify / steps if steps else None,
             rest=(self.seconds - self._draft - self._verify) / steps if steps else None,
-            ttft=done.times.ttft if done is not None and done.tokens else None,
+            ttft=self.ttft if done is None else done.times.ttft if done.tokens else None,
             curve=self.curve,
         )
 

@@ -16,7 +16,8 @@ OURS = "localspec."
 
 def actions(screen: Screen[Any]) -> Iterator[tuple[str, Binding, DOMNode]]:
     """(keys as shown, binding, whose it is) of the actions that can be done on ``screen`` now;
-    moving the cursor and the like, which are Textual's own, are left out."""
+    moving the cursor and the like, which are Textual's own, are left out. Of what only letters do,
+    also while these are written somewhere: Escape comes before them."""
     seen: dict[tuple[int, str], list[str]] = {}
     found: dict[tuple[int, str], tuple[Binding, DOMNode]] = {}
     for active in screen.active_bindings.values():
@@ -30,6 +31,11 @@ def actions(screen: Screen[Any]) -> Iterator[tuple[str, Binding, DOMNode]]:
         shown = screen.app.get_key_display(binding)
         if shown not in (keys := seen.setdefault(key, [])):
             keys.append(shown)
+    for _, binding in screen._bindings:
+        key = (id(screen), binding.action)
+        if binding.description and key not in found and screen.check_action(binding.action, ()):
+            found[key] = (binding, screen)
+            seen[key] = [f"esc {screen.app.get_key_display(binding)}"]
     for key, (binding, node) in found.items():
         yield " ".join(seen[key]), binding, node
 

@@ -154,6 +154,7 @@ class PlayedStream:
         yield Prefill(1, 20, 40, 0)
         steps = list(run.steps)
         shown: list[Span] = []
+        elapsed = run.times.ttft
         for i, span in enumerate(run.spans):
             if engine.hold_after is not None and i == engine.hold_after:
                 engine.holding.set()
@@ -161,10 +162,9 @@ class PlayedStream:
             if engine.cancelled.is_set():
                 break
             shown.append(span)
-            if span.drafted or i == 0:
-                yield Chunk(1, (span,), (), 0, 0.0)
-            else:
-                yield Chunk(1, (span,), (steps.pop(0),) if steps else (), 1, 0.0)
+            done = (steps.pop(0),) if steps and not span.drafted and i else ()
+            elapsed += sum(step.t_step for step in done)
+            yield Chunk(1, (span,), done, sum(s.tokens for s in shown), elapsed)
         if self._error is not None:
             engine.alive = False
             raise self._error

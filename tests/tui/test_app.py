@@ -93,7 +93,7 @@ async def test_the_palette_has_every_action_of_the_screen_and_no_cursor_key(
     app = make_app()
     async with app.run_test() as pilot:
         found = {binding.description for _, binding, _ in actions(app.screen)}
-        assert {"Send", "Stop", "Again", "Models", "History", "Explain", "Quit"} <= found
+        assert {"Send", "Thinking", "Again", "Models", "History", "Explain", "Quit"} <= found
         assert "Cursor up" not in found
         await pilot.press("ctrl+p", *"bench", "enter")
         await pilot.pause()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.events import Key
+from rich.cells import cell_len
+from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 from tui.played import Player, answer, plain
@@ -28,6 +29,8 @@ from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.screens.first_start import FirstDownload, FirstStartScreen
 from localspec.tui.screens.inspector import InspectorScreen
 from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets.bound import Bound
+from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
@@ -114,6 +117,15 @@ class Chat:
     @property
     def facts(self) -> str:
         return str(self.screen.query(AnswerView).last()._facts.content)
+
+    @property
+    def header(self) -> str:
+        return str(self.screen.query_one("#setup-line", Static).content)
+
+    @property
+    def keys(self) -> str:
+        """The footer."""
+        return self.screen.query_one(Footer).render().plain
 
     @property
     def panel(self) -> str:
@@ -231,6 +243,7 @@ async def test_while_the_first_answer_comes_its_drafter_and_its_context_are_show
         await c.pilot.press("enter")
         await asyncio.to_thread(engine.holding.wait, 20)
         line = c.screen.query_one("#setup-line", Static)
+        await c.until(lambda: "TTFT 84" in c.panel)  # from the first token on
         await c.until(lambda: "draft-model n 2" in str(line.content))
         await c.until(lambda: "ctx 44/" in str(line.content))  # 40 of the prompt, and a step of 4
         engine.go_on.set()
@@ -354,10 +367,85 @@ async def test_a_dead_engine_keeps_what_had_come_and_a_new_one_goes_on(chat: Any
         assert c.answers == ["Half of an answer"]
         figures = c.screen.figures
         assert figures.accept_length and not figures.live  # of what had come, and no longer "now"
+        assert "engine not running" in c.header and "ctx" not in c.header
+        assert "ctx -/" in c.panel
         await c.ask("b")
         assert c.answers == ["Half of an answer", "Whole."]
         assert engine.starts == 2
+        assert "ctx 4" in c.header
         assert [t.content for t in Store().talk(1).turns][-1] == "Whole."
+
+
+# ---- where keys go ---------------------------------------------------------------------------
+
+
+async def test_what_is_pasted_or_typed_beside_the_prompt_goes_into_it(chat: Any) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.press("escape")
+        assert not c.prompt.has_focus
+        c.app.post_message(Paste("two\nlines"))
+        await c.settled()
+        assert (c.prompt.text, c.prompt.has_focus) == ("two\nlines", True)
+        c.app.post_message(Paste(" more"))
+        await c.settled()
+        assert c.prompt.text == "two\nlines more"  # not twice
+        await c.press("escape")
+        for key in ("É", "b", "1"):  # a burst: only the first letter is typed beside the prompt
+            c.app.post_message(Key(key, key))
+        await c.settled()
+        assert (c.prompt.text, c.prompt.has_focus) == ("two\nlines moreÉb1", True)
+
+
+async def test_letters_are_keys_beside_the_prompt_and_text_in_it(
+    chat: Any, settings: SettingsStore
+) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.press("t")
+        assert (c.prompt.text, settings.values.tint) == ("t", True)
+        await c.press("escape", "t")
+        assert (c.prompt.text, settings.values.tint) == ("t", False)
+        for back in ("enter", "escape", "tab"):
+            await c.press(back)
+            assert c.prompt.has_focus, back
+            await c.press("escape")
+        assert c.questions == []
+
+
+async def test_the_footer_shows_what_keys_do_where_the_focus_is(chat: Any) -> None:
+    engine = Player(TEXT)
+    engine.hold_after = 4
+    async with chat(engine) as c:
+        await c.until(lambda: "esc Keys" in c.keys)
+        assert "f7 Baseline" in c.keys and "f1 Explain" in c.keys and "b Baseline" not in c.keys
+        await c.press("escape")
+        await c.until(lambda: "⏎ Write" in c.keys)
+        assert " b Baseline" in c.keys and "? Explain" in c.keys and "f7" not in c.keys
+        await c.press("enter")
+        c.prompt.write("x")
+        await c.pilot.press("enter")
+        await asyncio.to_thread(engine.holding.wait, 20)
+        await c.until(lambda: "esc Stop" in c.keys)
+        await c.pilot.press("escape")
+        await c.settled()
+        assert c.prompt.has_focus  # it stopped the answer, and did no more
+        await c.until(lambda: "esc Keys" in c.keys)
+        await c.press("f10")
+        await c.until(lambda: "esc Keep" in c.keys)
+        await c.press("escape")
+        await c.until(lambda: "esc Keys" in c.keys)
+
+
+async def test_a_key_and_its_word_stay_in_one_line(chat: Any) -> None:
+    async with chat(Player(), size=(80, 24)) as c:
+        await c.settled()
+        bound = c.screen.query_one("#welcome", Static).content
+        assert isinstance(bound, Bound)
+        pairs = ("Enter sends", "Ctrl+J is a new line", "b baseline", "r again", "h thinking")
+        for width in range(40, 81, 3):
+            lines = bound.wrapped(width).plain.split("\n")
+            for pair in pairs:
+                assert any(pair.replace(" ", "\u00a0") in line for line in lines), pair
+            assert max(map(cell_len, lines)) <= width
 
 
 # ---- speed -----------------------------------------------------------------------------------

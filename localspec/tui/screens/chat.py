@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
@@ -21,9 +21,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.errors import EngineDied, LocalspecError
-from localspec.tui.engine import Job
+from localspec.tui.engine import Job, Status
 from localspec.tui.live import Figures, Meter
 from localspec.tui.screens.base import ModeScreen
+from localspec.tui.widgets.bound import Bound, hint
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
 from localspec.tui.widgets.turns import (
@@ -55,6 +56,17 @@ ASK_FROM_SECONDS = 20.0
 SWITCHING = "Switching"
 MEASURE_KEY = "F7"
 TITLE_LENGTH = 60
+LETTERS = (
+    ("b", "baseline"),
+    ("t", "tint"),
+    ("i", "steps"),
+    ("r", "again"),
+    ("e", "edit"),
+    ("c", "copy"),
+    ("x", "export"),
+    ("h", "thinking"),
+)
+"""Keys of the conversation that are named where no question was asked yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,8 @@ class Facts:
     quant: str
     drafter: DrafterSettings
     n_ctx: int
-    held: int
+    held: int | None
+    """Tokens in the context; None: not known before the next answer."""
     threads: int
     sampler: dict[str, float]
     system: str
@@ -92,10 +105,16 @@ class Answered:
 
 
 class Heard(Message):
-    """From the engine's thread: pieces of the answer (text, drafted, thinking), and its steps."""
+    """From the engine's thread: pieces of the answer (text, drafted, thinking), and its steps.
+    ``elapsed``: seconds from the submit to their end."""
 
-    def __init__(self, pieces: list[tuple[str, bool, bool]], steps: tuple[Step, ...]) -> None:
-        self.pieces, self.steps = pieces, steps
+    def __init__(
+        self,
+        pieces: list[tuple[str, bool, bool]],
+        steps: tuple[Step, ...] = (),
+        elapsed: float | None = None,
+    ) -> None:
+        self.pieces, self.steps, self.elapsed = pieces, steps, elapsed
         super().__init__()
 
 
@@ -134,6 +153,11 @@ class ChatScreen(ModeScreen):
         "p and q",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        # the first of them that can be done now
+        Binding("escape", "stop", "Stop", tooltip="Stop what the engine is doing"),
+        Binding("escape", "keep_question", "Keep", tooltip="Leave the last question as it is"),
+        Binding("escape", "leave", "Keys", tooltip="Leave the prompt: one letter is enough then"),
+        Binding("enter,escape", "write", "Write", tooltip="Go back to the prompt"),
         Binding("ctrl+s", "speculation", "Spec", tooltip="Speculation on or off", priority=True),
         Binding("ctrl+d", "drafter", "Drafter", tooltip="Choose the drafter", priority=True),
         Binding("ctrl+l", "length", "Length", tooltip="Choose the draft length", priority=True),
@@ -248,6 +272,7 @@ class ChatScreen(ModeScreen):
         self.query_one(Prompt).focus()
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
         self.watch(self.app, "setup", self._setup_changed)
+        self.watch(self.app, "engine_status", self._engine_changed, init=False)
         self.call_after_refresh(self._read_questions)
 
     @property
@@ -271,6 +296,13 @@ class ChatScreen(ModeScreen):
             self._switch()
         elif self._facts is None and setup.model is not None:
             self.call_after_refresh(self._look, setup)
+
+    def _engine_changed(self, status: Status) -> None:
+        self.refresh_bindings()
+        if status.state == "dead" and self._facts is not None:
+            self._facts = replace(self._facts, held=None)
+        self._show_setup()
+        self._show_figures()
 
     @work(exclusive=True, group="look")
     async def _look(self, setup: Setup) -> None:
@@ -306,22 +338,21 @@ class ChatScreen(ModeScreen):
         if self.query("Question"):
             return
         model = self.localspec.setup.model
-        key = "bold $accent"
         if problem is not None:
             text = Content.assemble(
                 (problem.message, "$error"),
                 "\n",
                 problem.hint,
                 "\n\n",
-                ("F2", key),
-                " shows which models are here and which fit this machine.",
+                hint("F2", "shows which"),
+                " models are here and which fit this machine.",
             )
         elif model is None:
             text = Content.assemble(
                 ("No model is here yet.", "bold"),
                 "  ",
-                ("Enter", key),
-                " goes through the ways to a first one:\n\n",
+                hint("Enter", "goes"),
+                " through the ways to a first one:\n\n",
                 ("The quickest look at what speculation does", "bold"),
                 "\n",
                 ("pip install 'localspec[demo]'", "$accent"),
@@ -330,8 +361,8 @@ class ChatScreen(ModeScreen):
                 "\n",
                 download or "looking at what fits ...",
                 "\n\n",
-                ("F2", key),
-                " shows all models and which of them fit; a GGUF file of your own is added there.",
+                hint("F2", "shows"),
+                " all models and which of them fit; a GGUF file of your own is added there.",
             )
             if not download:
                 self._name_download()
@@ -339,26 +370,28 @@ class ChatScreen(ModeScreen):
             text = Content.assemble(
                 (title or model, "bold"),
                 "\n\nAsk something: ",
-                ("Enter", key),
-                " sends, ",
-                ("Ctrl+J", key),
-                " is a new line, ",
-                ("Up", key),
-                " an earlier question.\n",
-                ("Esc", key),
-                " stops an answer; otherwise it leaves the prompt, and one letter is enough: ",
-                *_letters(key),
-                "\n",
-                ("F1", key),
-                " explains each number on the screen, ",
-                ("Ctrl+P", key),
-                " finds everything that can be done.",
+                hint("Enter", "sends"),
+                ", ",
+                hint("Ctrl+J", "is a new line"),
+                ", ",
+                hint("Up", "an earlier question"),
+                ".\n",
+                hint("Esc", "stops an answer"),
+                "; otherwise it leaves the prompt, and one letter is enough: ",
+                Content("  ").join(hint(*letter) for letter in LETTERS),
+                "; ",
+                hint("Enter", "comes back"),
+                ".\n",
+                hint("F1", "explains"),
+                " each number on the screen, ",
+                hint("Ctrl+P", "finds"),
+                " everything that can be done.",
             )
         found = self.query("#welcome")
         if found:
-            found.only_one(Static).update(text)
+            found.only_one(Static).update(Bound(text))
         else:
-            self._scroll.mount(Static(text, id="welcome"))
+            self._scroll.mount(Static(Bound(text), id="welcome"))
 
     def _show_setup(self) -> None:
         setup, facts = self.localspec.setup, self._facts
@@ -369,10 +402,13 @@ class ChatScreen(ModeScreen):
         right = ["spec ON" if self._speculates else "spec OFF"]
         if facts is not None:
             right.append(f"T {facts.sampler['temperature']:g}")
-            if not self.has_class("-narrow"):  # there the speed line has it
-                held = self._held
-                right.append(f"ctx {'-' if held is None else f'{held:,}'}/{facts.n_ctx:,}")
-            right.append(f"{facts.threads} thread{'s' if facts.threads != 1 else ''}")
+            if self.localspec.engine_status.state in ("off", "dead"):
+                right.append("engine not running")
+            else:
+                if not self.has_class("-narrow"):  # there the speed line has it
+                    held = self._held
+                    right.append(f"ctx {'-' if held is None else f'{held:,}'}/{facts.n_ctx:,}")
+                right.append(f"{facts.threads} thread{'s' if facts.threads != 1 else ''}")
         thinking = self.localspec.settings.values.thinking
         if thinking is not None and (facts is None or facts.has_thinking_switch):
             right.append(f"thinking {'on' if thinking else 'off'}")
@@ -568,6 +604,7 @@ class ChatScreen(ModeScreen):
         questions = self.query(Question)
         if questions and self._idle():
             self._editing = True
+            self.refresh_bindings()
             prompt = self.query_one(Prompt)
             prompt.border_title = "Change the last question (Esc leaves it as it is)"
             prompt.write(questions.last().text)
@@ -576,18 +613,43 @@ class ChatScreen(ModeScreen):
     def _stop_editing(self) -> None:
         self._editing = False
         self.query_one(Prompt).border_title = None
+        self.refresh_bindings()
 
-    def action_stop(self) -> None:
+    # ---- where keys go ------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop":
+            return self.engine.busy
+        if action == "keep_question":
+            return self._editing
+        if action in ("leave", "write"):
+            return self.query_one(Prompt).has_focus == (action == "leave")
+        return super().check_action(action, parameters)
+
+    def action_keep_question(self) -> None:
+        self._stop_editing()
+        self.query_one(Prompt).clear()
+
+    def action_leave(self) -> None:
+        self._scroll.focus()
+
+    def action_write(self) -> None:
+        self.query_one(Prompt).focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed beside the prompt and is no key there belongs into it."""
+        if event.is_printable and event.character and event.key not in self.active_bindings:
+            event.stop()
+            event.prevent_default()
+            prompt = self.query_one(Prompt)
+            self.set_focus(prompt)
+            prompt.insert(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
         prompt = self.query_one(Prompt)
-        if self.engine.busy:
-            self.engine.cancel()
-        elif self._editing:
-            self._stop_editing()
-            prompt.clear()
-        elif prompt.has_focus:
-            self._scroll.focus()
-        else:
-            prompt.focus()
+        self.set_focus(prompt)
+        prompt.post_message(events.Paste(event.text))
 
     @work(group="answer")
     async def _answer(self, kind: Kind, text: str) -> None:
@@ -689,12 +751,13 @@ class ChatScreen(ModeScreen):
         for event in answer:
             if isinstance(event, Chunk):
                 runs = [(span.text, span.drafted) for span in event.spans]
-                self.post_message(Heard(splitter.feed(runs), event.steps))
+                elapsed = event.t if event.tokens else None
+                self.post_message(Heard(splitter.feed(runs), event.steps, elapsed))
             else:
                 going_on = event.done < event.total
                 words = f"reading the prompt: {event.done} of {event.total}" if going_on else ""
                 self.post_message(Reading(words, event.total))
-        self.post_message(Heard(splitter.finish(), ()))
+        self.post_message(Heard(splitter.finish()))
         return Answered(answer.result, answer.prompt.text[-40:])
 
     @on(Heard)
@@ -707,7 +770,7 @@ class ChatScreen(ModeScreen):
         if thinking:
             self._thought[0] += sum(step.tokens for step in message.steps)
             self._thought[1] += sum(step.t_step for step in message.steps)
-        self._meter.take(message.steps)
+        self._meter.take(message.steps, message.elapsed)
         self._fresh = True
 
     @on(Reading)
@@ -1080,23 +1143,6 @@ class ChatScreen(ModeScreen):
             self.notify(f"Written to {path.absolute()}.", markup=False)
 
 
-def _letters(key: str) -> list[tuple[str, str] | str]:
-    letters = (
-        ("b", "baseline"),
-        ("t", "tint"),
-        ("i", "steps"),
-        ("r", "again"),
-        ("e", "edit"),
-        ("c", "copy"),
-        ("x", "export"),
-        ("h", "thinking"),
-    )
-    out: list[tuple[str, str] | str] = []
-    for letter, what in letters:
-        out += [(letter, key), f" {what}  "]
-    return out
-
-
 def _title(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "Conversation")
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
@@ -1136,9 +1182,7 @@ def _facts(chat: ChatSession) -> Facts | None:
 
     if not chat.settings:  # no session was opened yet
         return None
-    model, options, last = chat.model, chat.options, chat.last
-    begun = chat.conversation.messages
-    held = last.prompt_tokens + len(last.tokens) if last is not None and begun else 0
+    model, options = chat.model, chat.options
     sampler = asdict(chat.sampler)
     speed = {
         "model": model.path,
@@ -1155,7 +1199,7 @@ def _facts(chat: ChatSession) -> Facts | None:
         quant=model.quant,
         drafter=chat.drafter,
         n_ctx=chat.n_ctx,
-        held=held,
+        held=chat.held,
         threads=int(chat.settings.get("threads", 0)),
         sampler=sampler,
         system=chat.conversation.system,

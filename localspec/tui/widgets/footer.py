@@ -28,7 +28,8 @@ class Key:
 
 
 class Footer(Widget):
-    """What does not fit is cut; the palette's key stays in sight at the right."""
+    """What does not fit is cut; the palette's key stays in sight at the right. Of the keys that do
+    the same here a single letter is shown, which works only where nothing is being written."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -88,8 +89,11 @@ class Footer(Widget):
         for binding, enabled, tooltip in (
             (a.binding, a.enabled, a.tooltip) for a in active.values()
         ):
-            if binding.show and binding.action not in keys:
-                shown = self.app.get_key_display(binding)
+            shown = self.app.get_key_display(binding)
+            known = keys.get(binding.action)
+            if (binding.show and known is None) or (
+                known is not None and len(shown) == 1 < len(known.shown)
+            ):
                 keys[binding.action] = Key(
                     binding.key, shown, binding.description, tooltip, enabled
                 )

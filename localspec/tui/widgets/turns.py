@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
@@ -87,6 +88,9 @@ class Thinking(Static):
     """One line that stands for what was thought; a click or Enter unfolds the text below it."""
 
     can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "fold", "Unfold", tooltip="Show or hide this thinking")
+    ]
     DEFAULT_CSS = """
     Thinking { color: $text-muted; &:focus { text-style: bold; } &:hover { color: $text; } }
     """
@@ -94,7 +98,7 @@ class Thinking(Static):
     def on_click(self, _event: events.Click) -> None:
         self.parent_answer.toggle_thinking()
 
-    def key_enter(self) -> None:
+    def action_fold(self) -> None:
         self.parent_answer.toggle_thinking()
 
     @property
