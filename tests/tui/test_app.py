@@ -46,6 +46,7 @@ from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
 from localspec.tui.widgets.prompt import Prompt
+from localspec.tui.widgets.steady import Steady
 
 MakeApp = Callable[..., LocalspecApp]
 
@@ -506,3 +507,38 @@ def test_no_figure_that_changes_paints_the_whole_screen_again(owner: type[DOMNod
         if isinstance(known, Reactive)
     }
     assert [name for name, known in ours.items() if known._repaint] == []
+
+
+async def test_text_that_changes_often_is_laid_out_only_where_its_size_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    laid_out: list[None] = []
+    arranged = Screen._refresh_layout
+
+    def counted(screen: Screen[None], *given: Any, **named: Any) -> None:
+        laid_out.append(None)
+        arranged(screen, *given, **named)
+
+    class Two(App[None]):
+        CSS = "#fixed { height: 2; }"
+
+        def compose(self) -> Any:
+            yield Steady("one line", id="grows")
+            yield Steady("", id="fixed")
+
+    async with Two().run_test(size=(20, 10)) as pilot:
+        grows, fixed = pilot.app.query(Steady)
+        await pilot.pause()
+        monkeypatch.setattr(Screen, "_refresh_layout", counted)
+
+        async def told(place: Steady, text: str) -> tuple[bool, list[str]]:
+            laid_out.clear()
+            place.update(Content(text))
+            await pilot.pause()
+            lines = [place.render_line(y).text.rstrip() for y in range(place.size.height)]
+            return bool(laid_out), lines
+
+        assert await told(grows, "another") == (False, ["another"])
+        assert await told(grows, "two lines\nof words") == (True, ["two lines", "of words"])
+        assert await told(grows, "one line") == (True, ["one line"])
+        assert await told(fixed, "a\nb\nc") == (False, ["a", "b"])

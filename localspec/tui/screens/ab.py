@@ -29,6 +29,7 @@ from localspec.tui.widgets.interval_bar import IntervalBar
 from localspec.tui.widgets.pass_text import PassText
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.side import MUTED, SideFigures, SideHead, parts_of
+from localspec.tui.widgets.steady import Steady
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.bench.ab import Outcome, Planned, Standing
@@ -215,7 +216,7 @@ class ABScreen(ModeScreen):
                 allow_blank=False,
                 compact=True,
             )
-        yield Static(id="state")
+        yield Steady(id="state")
         with Horizontal(id="heads"):
             yield SideHead(id="head-baseline")
             yield SideHead(id="head-drafted")
@@ -226,10 +227,10 @@ class ABScreen(ModeScreen):
             for side in SIDES:
                 yield SideFigures(id=f"figures-{side}")
         with Horizontal(id="verdict"):
-            yield Static(id="speedup")
-            yield Static(id="output")
+            yield Steady(id="speedup")
+            yield Steady(id="output")
         yield IntervalBar(id="interval")
-        yield Static(id="earlier")
+        yield Steady(id="earlier")
 
     def on_mount(self) -> None:
         prompt = self.query_one(Prompt)

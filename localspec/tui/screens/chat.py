@@ -27,6 +27,7 @@ from localspec.tui.screens.base import ModeScreen
 from localspec.tui.widgets.bound import Bound, hint
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
+from localspec.tui.widgets.steady import Steady
 from localspec.tui.widgets.turns import (
     AnswerView,
     Question,
@@ -48,7 +49,10 @@ if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
 T = TypeVar("T")
 Kind = Literal["ask", "again", "edit"]
 DRAW_SECONDS = 0.1
-"""Text and figures are drawn at most so often, however fast tokens come."""
+"""The answer is drawn at most so often, however fast tokens come."""
+FIGURES_SECONDS = 0.19
+"""And the figures with every other draw: no eye reads them faster, and they are most of what a
+draw costs."""
 BASELINE_TOKENS = 16
 """A plain answer of fewer tokens is no measurement of the baseline."""
 ASK_FROM_SECONDS = 20.0
@@ -254,6 +258,7 @@ class ChatScreen(ModeScreen):
         self._meter: Meter | None = None
         self._prompt_tokens = 0  # of the answer that comes
         self._fresh = False
+        self._figured = 0.0  # when the figures were drawn last
         self._thought = [0, 0.0]  # tokens and seconds of thinking so far
         self._editing = False
         # here, not when it is mounted: all styles would be looked up a second time
@@ -261,7 +266,7 @@ class ChatScreen(ModeScreen):
         self.set_class(self.localspec.few_colours, "-few-colours")
 
     def body(self) -> Iterable[Widget]:
-        yield Static(id="setup-line")
+        yield Steady(id="setup-line")
         with Horizontal(id="chat-main"):
             yield Transcript(id="conversation")
             yield SpeedPanel()
@@ -789,8 +794,10 @@ class ChatScreen(ModeScreen):
             self._answering.flush(
                 thought_tokens=int(self._thought[0]), thought_seconds=self._thought[1]
             )
-        self.figures = self._meter.figures()
-        self._show_setup()
+        if time.monotonic() - self._figured >= FIGURES_SECONDS:
+            self._figured = time.monotonic()
+            self.figures = self._meter.figures()
+            self._show_setup()
 
     # ---- baseline -----------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from textual.content import Content
 from textual.events import Resize
-from textual.widgets import Static
+
+from localspec.tui.widgets.steady import Steady
 
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 LABEL_COLUMNS = 8
@@ -85,7 +86,7 @@ def draw(axis: Axis, speedup: float, interval: Interval | None) -> Content:
     )
 
 
-class IntervalBar(Static):
+class IntervalBar(Steady):
     """``show`` it again after every pair; the axis is as wide as the widest interval was."""
 
     DEFAULT_CSS = """

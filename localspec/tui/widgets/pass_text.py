@@ -7,7 +7,8 @@ from typing import Any
 
 from textual.content import Content, Span
 from textual.events import Resize
-from textual.widgets import Static
+
+from localspec.tui.widgets.steady import Steady
 
 BLOCK = "on $primary 25% underline"
 """Every second block: tinted, and underlined for terminals and eyes without colours."""
@@ -38,7 +39,7 @@ def _visible(text: str) -> str:
     return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in text)
 
 
-class PassText(Static):
+class PassText(Steady):
     """Whole, or only as much of its end as fits ``rows``: two texts that grow at different speeds
     then show both their ends."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from textual.widgets import Static
+
+from localspec.tui.widgets.steady import Steady
 
 if TYPE_CHECKING:
     from localspec.bench.analysis import Figures
@@ -65,7 +66,7 @@ def _short(milliseconds: float) -> str:
     return f"{milliseconds:.1f}" if milliseconds < 100 else f"{milliseconds:.0f}"
 
 
-class SideHead(Static):
+class SideHead(Steady):
     DEFAULT_CSS = """
     SideHead { width: 1fr; height: 1; padding: 0 1; background: $panel; }
     """
@@ -80,7 +81,7 @@ class SideHead(Static):
         self.update(Content.assemble(left, " " * space, right))
 
 
-class SideFigures(Static):
+class SideFigures(Steady):
     """Three lines: figures, the time of a pass as a bar, and its parts."""
 
     DEFAULT_CSS = """

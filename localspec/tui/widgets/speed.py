@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Digits, Static
+from textual.widgets import Digits
 
 from localspec.tui.live import Figures, age
+from localspec.tui.widgets.steady import Steady
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 CURVE_ROWS = 3
@@ -92,10 +93,10 @@ class SpeedPanel(VerticalScroll):
     def __init__(self) -> None:
         super().__init__(id="speed-panel")
         self._digits = Digits("-")
-        self._beside = Static()
-        self._curve = Static()
-        self._accepted = Static()
-        self._steps = Static()
+        self._beside = Steady()
+        self._curve = Steady()
+        self._accepted = Steady()
+        self._steps = Steady()
 
         self._wanted: tuple[Figures, str] | None = None
 
@@ -203,7 +204,7 @@ def _baseline(figures: Figures, key: str) -> Content:
     )
 
 
-class SpeedLine(Static):
+class SpeedLine(Steady):
     """The same in two lines, or in one where the terminal is low."""
 
     DEFAULT_CSS = """

@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.tui.widgets.markdown_view import MarkdownView
+from localspec.tui.widgets.steady import Steady
 
 if TYPE_CHECKING:
     from localspec.records import Generation, Span
@@ -124,7 +125,7 @@ class AnswerView(Vertical):
         self._header = Thinking()
         self._thinking = MarkdownView(classes="-thinking")
         self._answer = MarkdownView()
-        self._facts = Static(classes="facts")
+        self._facts = Steady(classes="facts")
         self._thought_tokens = 0
         self._thought_seconds = 0.0
         self._thinking_now = False
