@@ -37,6 +37,7 @@ from localspec.tui.settings import SettingsStore
 from localspec.tui.stylesheet import Sheet
 from localspec.tui.theme import DARK, shaded, themes
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
+from localspec.tui.wording import in_app
 
 if TYPE_CHECKING:
     from localspec.engine.client import Engine
@@ -239,6 +240,11 @@ class LocalspecApp(Polite, App[None]):
         self.settings.change(
             model=self.setup.model, drafter=self.setup.drafter, n_max=self.setup.n_max
         )
+
+    def notify(self, message: str, *, title: str = "", **how: Any) -> None:
+        """Every notice; of what is done with a command elsewhere it names the app's way."""
+        mode = self.current_mode
+        super().notify(in_app(message, mode), title=in_app(title, mode), **how)
 
     def tell(self, error: LocalspecError) -> None:
         """An error that the person caused or can do something about, as a notice."""

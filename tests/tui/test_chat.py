@@ -765,9 +765,12 @@ async def test_an_error_before_any_answer_gives_the_question_back(
     settings.values.model = "no-such-model"
     async with chat(Player()) as c:
         await c.settled()
-        assert "no model called" in str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
+        welcome = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
+        assert "no model called" in welcome
         await c.ask("a")
         assert (c.questions, c.prompt.text) == ([], "a")
+        for said in (welcome, c.notes):
+            assert "F2 shows all" in said and "localspec models" not in said  # the app's own way
 
 
 async def test_without_any_model_the_person_is_led_to_one(

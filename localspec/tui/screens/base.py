@@ -162,4 +162,4 @@ class ModeScreen(LightScreen[None]):
 
     def tell(self, error: LocalspecError) -> None:
         """An error that the person caused or can do something about, as a notice."""
-        self.notify(error.hint, title=error.message, severity="error", timeout=10, markup=False)
+        self.localspec.tell(error)

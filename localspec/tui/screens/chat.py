@@ -36,6 +36,7 @@ from localspec.tui.widgets.turns import (
     facts_of,
     runs_of,
 )
+from localspec.tui.wording import in_app
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.chat.session import ChatSession
@@ -347,7 +348,7 @@ class ChatScreen(ModeScreen):
             text = Content.assemble(
                 (problem.message, "$error"),
                 "\n",
-                problem.hint,
+                in_app(problem.hint),
                 "\n\n",
                 hint("F2", "shows which"),
                 " models are here and which fit this machine.",

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 from localspec.errors import LocalspecError
 from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
+from localspec.tui.wording import in_app
 from localspec.units import file_size
 
 DEMO = "demo"
@@ -108,7 +109,7 @@ class FirstStartScreen(Dialog[Chosen | None]):
         try:
             advice = await self._find()
         except LocalspecError as error:
-            self._say((error.message, "$text-error"), "\n", error.hint)
+            self._say((error.message, "$text-error"), "\n", in_app(error.hint))
             return
         self._advice = advice
         options = self.query_one(OptionList)

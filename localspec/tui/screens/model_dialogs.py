@@ -21,6 +21,7 @@ from localspec.errors import LocalspecError
 from localspec.tui.model_rows import verdict_words
 from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
+from localspec.tui.wording import in_app
 from localspec.units import file_size, shortened
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class AddScreen(Dialog[Picked | None]):
                 return
             found = await asyncio.to_thread(_searched, words)
         except LocalspecError as error:
-            self._say(f"{error.message} {error.hint}".strip(), "$text-error")
+            self._say(in_app(str(error)), "$text-error")
             return
         self._found = found
         self._show_found()
@@ -254,7 +255,7 @@ class InspectScreen(Dialog[None]):
         try:
             facts = await asyncio.to_thread(self._facts)
         except LocalspecError as error:
-            told.update(Content.assemble((error.message, "$text-error"), "\n", error.hint))
+            told.update(Content.assemble((error.message, "$text-error"), "\n", in_app(error.hint)))
             return
         table = Table(box=None, pad_edge=False, show_header=False, expand=True)
         table.add_column(style="dim", no_wrap=True)
@@ -308,7 +309,7 @@ class DraftersScreen(Dialog["Candidate | None"]):
         try:
             found = await asyncio.to_thread(_drafters_of, self._words)
         except LocalspecError as error:
-            self._say(f"{error.message} {error.hint}".strip(), "$text-error")
+            self._say(in_app(str(error)), "$text-error")
             return
         self._show(found)
 

@@ -16,6 +16,7 @@ from textual.widgets import Button, Checkbox, Input, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
 from localspec.errors import UsageError
+from localspec.tui.wording import in_app
 
 if TYPE_CHECKING:
     from localspec.catalog import Target
@@ -115,7 +116,7 @@ class BenchSetup(VerticalScroll):
             Selection(
                 Content.assemble(
                     d.name + (" ★" if d.recommended else ""),
-                    (f"  not here: models pull {d.absent}" if d.absent else "", "$text-muted"),
+                    ("  not here: F2, then d, gets it" if d.absent else "", "$text-muted"),
                 ),
                 d.name,
                 not d.absent and (chosen is None or d.name in chosen),
@@ -128,7 +129,7 @@ class BenchSetup(VerticalScroll):
         """The estimate, or why there is none."""
         for place in self.query("#estimate").results(Static):  # none: the app is closing
             place.set_class(problem, "-problem")
-            place.update(Content(text))
+            place.update(Content(in_app(text, "bench")))
 
     def options(self, model: str) -> BenchOptions:
         """Raises ``UsageError`` for what was written wrongly."""

@@ -29,6 +29,7 @@ from localspec.bench.table import (
 )
 from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
 from localspec.tui.widgets.unhurried import Unhurried
+from localspec.tui.wording import in_app
 
 Json = dict[str, Any]
 WORDS = {
@@ -205,7 +206,7 @@ class ReportView(Page):
         table = Table.grid(padding=(0, 1))
         for said in given:
             table.add_row("•", said["text"])
-            table.add_row("→", said["next"])
+            table.add_row("→", in_app(said["next"], "bench"))
         place = self.query_one("#advice", Static)
         place.border_title = "Advice so far" if self._live else "Advice"
         place.display = bool(given)
