@@ -31,6 +31,15 @@ DRAFTER_FAMILIES: Mapping[str, str] = {
     "gemma4-assistant": "Gemma 4 MTP",
 }
 _METHODS = {"eagle3": "eagle3", "dflash": "dflash", "gemma4-assistant": "mtp"}
+SAMPLING_KEYS = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_last_n": "repeat_last_n",
+}
+"""Of ``general.sampling.``: what a model's makers recommend, and our names for it."""
 _NO_WEIGHTS = "a vocabulary without weights"
 
 # llama.cpp loads these, but they generate no text.
@@ -249,6 +258,12 @@ class GGUFHeader:
     @property
     def template(self) -> str | None:
         return self.text("tokenizer.chat_template")
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The sampler that its makers recommend, in the names of SamplerSettings."""
+        given = ((n, self.kv.get(f"general.sampling.{key}")) for key, n in SAMPLING_KEYS.items())
+        return {name: float(value) for name, value in given if isinstance(value, int | float)}
 
     @property
     def layers(self) -> int | None:

@@ -21,7 +21,14 @@ def to_json(talk: Talk) -> str:
         system=talk.system,
         thinking=talk.thinking,
         messages=[Message(turn.role, turn.content) for turn in talk.turns],
-        settings={"title": talk.title, "answers": [t.facts for t in talk.turns if t.facts]},
+        settings={
+            "title": talk.title,
+            "answers": [
+                {name: fact for name, fact in turn.facts.items() if name != "origin"}
+                for turn in talk.turns
+                if turn.facts
+            ],
+        },
     )
     return saved.model_dump_json(indent=1) + "\n"
 

@@ -8,19 +8,22 @@ a new engine.
 from __future__ import annotations
 
 import secrets
+import zlib
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from localspec.catalog import (
     DrafterSpec,
-    Target,
     left_out,
     resolve_drafters,
     resolve_target,
 )
 from localspec.chat.conversation import Conversation, Message, Prompt
+from localspec.chat.settings import choose_sampler, threads_of
 from localspec.chat.template import ChatTemplate
 from localspec.engine.client import Engine, Stream, connect
 from localspec.engine.fitting import Fitting
@@ -33,7 +36,6 @@ from localspec.errors import (
     SpeculationRefused,
     UsageError,
 )
-from localspec.machine import default_threads
 from localspec.records import (
     FULL_KV_TYPES,
     SUSPECT_RATE,
@@ -45,6 +47,7 @@ from localspec.records import (
     Generation,
     ModelInfo,
     SamplerSettings,
+    StopReason,
     Times,
 )
 
@@ -54,10 +57,6 @@ CHAT_CONTEXT = 4096
 RUN_ANSWER = 1024
 """Tokens that ``run`` leaves for the answer when neither --ctx nor --max-tokens is given."""
 
-# A model that recommends nothing; the filters keep the defaults of SamplerSettings.
-_CHAT_SAMPLING = {"temperature": 0.7}
-_WHOLE = {"top_k", "repeat_last_n", "seed"}
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -65,6 +64,19 @@ class Asked:
 
     prompt: Prompt
     sampler: SamplerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is kept of an answer, beside its text, so that it can be asked for once more exactly:
+    the file of its model, its ids and why it ended, its sampler with its seed, and a checksum of
+    its prompt's ids. All JSON values."""
+
+    model: str
+    ids: tuple[int, ...]
+    stop: StopReason
+    sampler: dict[str, Any]
+    prompt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +97,6 @@ class Totals:
             self.prompt_tokens + run.prompt_tokens,
             self.cached_tokens + run.cached_tokens,
         )
-
-
-def choose_sampler(options: ChatOptions, target: Target, model: ModelInfo) -> SamplerSettings:
-    """What the person gave, else the catalogue recommends, else the GGUF, else our defaults."""
-    known = {f.name for f in fields(SamplerSettings)}
-    chosen: dict[str, float] = {
-        **_CHAT_SAMPLING,
-        **model.sampling,
-        **target.sampling,
-        **options.engine.sampler,
-    }
-    values: dict[str, Any] = {
-        name: round(value) if name in _WHOLE else float(value)
-        for name, value in chosen.items()
-        if name in known
-    }
-    return SamplerSettings(**values)
 
 
 class ChatSession:
@@ -199,7 +194,7 @@ class ChatSession:
 
     @property
     def sampler(self) -> SamplerSettings:
-        return choose_sampler(self.options, self.target, self.model)
+        return choose_sampler(self.options, self.target, self.model.sampling)
 
     @property
     def held(self) -> int | None:
@@ -256,25 +251,53 @@ class ChatSession:
 
         return self._answer(self._seed(), undo)
 
+    @property
+    def origin(self) -> Origin | None:
+        """Of the last answer; None where the engine died in it."""
+        asked, last = self._asked, self.last
+        if asked is None or last is None:
+            return None
+        prompt = _checksum(asked.prompt)
+        return Origin(self.model.path, last.tokens, last.stop, asdict(asked.sampler), prompt)
+
     def begin(
-        self, messages: Sequence[Message] = (), *, system: str | None = None, thinking: bool | None
+        self,
+        messages: Sequence[tuple[Message, Origin | None]] = (),
+        *,
+        system: str = "",
+        thinking: bool | None = None,
     ) -> None:
-        """Another conversation, with the ``messages`` it has so far; ``system`` None: the model's
-        own."""
-        self._conversation = Conversation(
-            ChatTemplate.from_model(self.model),
-            (self.target.system or "") if system is None else system,
-            self.target.thinking if thinking is None else thinking,
-            list(messages),
+        """Another conversation, with the ``messages`` it has so far, and the settings of its last
+        answer. Where an answer's origin is known and its prompt comes out as it was, its ids are
+        kept to as if it had been given just now; so the last can be run again."""
+        self.start()
+        self._conversation = conversation = Conversation(
+            ChatTemplate.from_model(self.model), system, thinking
         )
-        self._asked = self._evaluated = None
+        self._asked = self._evaluated = self.last = None
+        for message, origin in messages:
+            self._asked = None
+            if origin is not None and origin.model == self.model.path and origin.ids:
+                with suppress(ContextTooSmall):
+                    prompt = conversation.prompt(self._tokenize, self.n_ctx, self._reserve)
+                    if _checksum(prompt) == origin.prompt:
+                        counts, ids = Counts(), origin.ids
+                        self.last = Generation(
+                            message.content, ids, origin.stop, len(prompt.ids), 0, counts, Times()
+                        )
+                        self._asked = Asked(prompt, SamplerSettings(**origin.sampler))
+                        conversation.answered(prompt, self.last)
+                        continue
+            conversation.messages.append(message)
 
     def score(self) -> Generation:
         """The last answer once more, from the same seed, with what target and drafter thought of
         each token; the conversation stays as it is."""
         asked, last = self._last_asked()
         assert self._session is not None
-        return self._once_more(self._session, asked, last, scores=True).drain()
+        again = self._once_more(self._session, asked, last, scores=True).drain()
+        self._evaluated = again.prompt_tokens + len(again.tokens)
+        return again
 
     def baseline(self, heard: Callable[[Chunk], object]) -> Generation:
         """The last answer once more without a drafter, in a context of its own that starts from the
@@ -295,7 +318,10 @@ class ChatSession:
     def _last_asked(self) -> tuple[Asked, Generation]:
         self.start()
         if self._asked is None or self.last is None or not self.last.tokens:
-            raise UsageError("There is no answer to run again.", "Ask something first.")
+            raise UsageError(
+                "The last answer cannot be run again: its prompt is not known any more.",
+                "Ask something, or have it answered anew.",
+            )
         return self._asked, self.last
 
     def _once_more(
@@ -329,9 +355,8 @@ class ChatSession:
         return self._stream(ready, self._seed(), None if self.options.raw else self._take_back)
 
     def _answer(self, seed: int, undo: Callable[[], None]) -> Answer:
-        reserve = min(self.options.max_tokens or self.n_ctx // 4, self.n_ctx // 4)
         try:
-            prompt = self.conversation.prompt(self._tokenize, self.n_ctx, reserve)
+            prompt = self.conversation.prompt(self._tokenize, self.n_ctx, self._reserve)
             if prompt.dropped:
                 turns = "turn was" if prompt.dropped == 1 else f"{prompt.dropped} turns were"
                 self._notices.append(
@@ -342,6 +367,11 @@ class ChatSession:
             undo()
             self._forget_if_dead(error)
             raise
+
+    @property
+    def _reserve(self) -> int:
+        """Tokens that a prompt leaves for its answer at the least."""
+        return min(self.options.max_tokens or self.n_ctx // 4, self.n_ctx // 4)
 
     def _take_back(self) -> None:
         self.conversation.take_back()
@@ -482,7 +512,7 @@ class ChatSession:
         given = self.options.engine
         return ContextSettings(
             n_ctx=n_ctx,
-            threads=given.threads or default_threads(),
+            threads=threads_of(given),
             kv_type=given.kv_type,
             draft_kv_type=given.draft_kv_type,
             flash_attn=given.flash_attn,
@@ -546,6 +576,7 @@ class ChatSession:
             return
         if answer.text:
             self.conversation.broken_off(answer.text)
+            self._asked = None
         else:
             answer.undo()
 
@@ -553,6 +584,10 @@ class ChatSession:
         if isinstance(error, EngineDied) and self._engine is not None:
             self._engine.close()
             self._engine, self._session = None, None
+
+
+def _checksum(prompt: Prompt) -> int:
+    return zlib.crc32(array("q", prompt.ids).tobytes())
 
 
 class Answer(Iterator[Prefill | Chunk]):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from localspec.errors import ModelFileError, UsageError
-from localspec.gguf_header import GGUFHeader, check_model_file
+from localspec.gguf_header import SAMPLING_KEYS, GGUFHeader, check_model_file
 from localspec.llama import unstable
 from localspec.llama.library import L, c_p, cpu_buffer_type, devices, log_capture
 from localspec.llama.vocab import Vocab
@@ -26,14 +26,6 @@ class _BufferOverride(ctypes.Structure):
 
 
 SPLIT_MODES = {"none": 0, "layer": 1, "row": 2}
-SAMPLING_KEYS = {
-    "temp": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "penalty_repeat": "repeat_penalty",
-    "penalty_last_n": "repeat_last_n",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,11 @@ class ScriptedStream:
     def __next__(self) -> Prefill | Chunk:
         return next(self._events)
 
+    def drain(self) -> Generation:
+        for _ in self:
+            pass
+        return self.run
+
     def cancel(self) -> None:
         pass
 

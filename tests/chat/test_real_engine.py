@@ -389,3 +389,10 @@ def test_an_answer_runs_again_as_baseline_and_with_scores_and_the_chat_goes_on(
         assert chat.conversation.messages[:2] == before
         assert chat.last is not None
         assert chat.last.cached_tokens >= run.prompt_tokens + len(run.tokens) - 1
+        last, origin, messages = chat.last, chat.origin, list(chat.conversation.messages)
+    origins = (None, None, None, origin)  # as kept, of the last answer alone
+    with ChatSession(options) as chat:
+        chat.begin(tuple(zip(messages, origins, strict=True)))
+        assert chat.baseline(heard.append).tokens == last.tokens
+        assert chat.score().tokens == last.tokens
+        assert chat.origin == origin

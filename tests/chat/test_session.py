@@ -11,7 +11,8 @@ import pytest
 from localspec.catalog import AUTO_LENGTH, AUTO_NGRAM_LENGTH, P_MIN, DrafterSpec, Target
 from localspec.chat import session as module
 from localspec.chat.conversation import Message
-from localspec.chat.session import Answer, ChatSession, choose_sampler
+from localspec.chat.session import Answer, ChatSession, Origin
+from localspec.chat.settings import choose_sampler
 from localspec.errors import (
     ContextTooSmall,
     DrafterError,
@@ -59,9 +60,9 @@ def test_sampling_is_the_person_s_else_the_catalogue_s_else_the_gguf_s_else_ours
     asked = ChatOptions("t", engine=EngineOptions(sampler={"top_k": 5}))
     recommended = target(sampling={"top_k": 10, "min_p": 0.2})
     model = model_info(sampling={"top_k": 20.0, "min_p": 0.3, "top_p": 0.5, "mirostat": 2.0})
-    chosen = choose_sampler(asked, recommended, model)
+    chosen = choose_sampler(asked, recommended, model.sampling)
     assert (chosen.top_k, chosen.min_p, chosen.top_p, chosen.temperature) == (5, 0.2, 0.5, 0.7)
-    whole = choose_sampler(ChatOptions("t"), target(), model_info(sampling={"top_k": 20.0}))
+    whole = choose_sampler(ChatOptions("t"), target(), {"top_k": 20.0})
     assert isinstance(whole.top_k, int)
 
 
@@ -368,11 +369,72 @@ def test_another_conversation_goes_on_from_its_messages() -> None:
     engine = ScriptedEngine(said("one"), said("two"))
     with session(engine) as chat:
         finish(chat.ask("a"))
-        chat.begin([Message("user", "x"), Message("assistant", "y")], system="S", thinking=None)
-        with pytest.raises(UsageError, match="no answer"):
+        chat.begin([(Message("user", "x"), None), (Message("assistant", "y"), None)], system="S")
+        with pytest.raises(UsageError, match="cannot be run again"):
             chat.baseline(lambda _chunk: None)
         finish(chat.ask("b"))
         assert [m.content for m in chat.conversation.messages] == ["x", "y", "b", "two"]
         assert engine.prompts[-1][: len(tokenize(("<|im_start|>system\nS",)))] == tokenize(
             ("<|im_start|>system\nS",)
         )
+
+
+# ---- opened again ----------------------------------------------------------------------------
+
+
+def talked(engine: ScriptedEngine, **options: Any) -> list[tuple[Message, Origin | None]]:
+    """Two turns, with what is kept of each."""
+    kept: list[tuple[Message, Origin | None]] = []
+    with session(engine, **options) as chat:
+        for question in ("1", "2"):
+            finish(chat.ask(question))
+            asked, answered = chat.conversation.messages[-2:]
+            kept += [(asked, None), (answered, chat.origin)]
+    return kept
+
+
+def test_a_conversation_begun_with_its_origins_goes_on_with_the_ids_it_had() -> None:
+    engine = ScriptedEngine(said("one"), said("two"), said("two"), said("two"), said("three"))
+    kept = talked(engine)
+    with session(engine) as chat:
+        chat.begin(kept)
+        assert chat.held is None
+        chat.baseline(lambda _chunk: None)
+        chat.score()
+        assert engine.prompts[1] == engine.prompts[2] == engine.prompts[3]
+        assert engine.samplers[1] == engine.samplers[2] == engine.samplers[3]
+        assert chat.held == len(said("two").tokens)  # the script's prompts count no tokens
+        finish(chat.ask("3"))
+        assert engine.prompts[4][: len(engine.prompts[1])] == engine.prompts[1]
+        assert set(odd("two")) <= set(engine.prompts[4])
+
+
+@pytest.mark.parametrize("what", ["system", "prompt", "model", "none"])
+def test_an_answer_is_not_run_again_from_another_prompt_or_model(what: str) -> None:
+    engine = ScriptedEngine(said("one"), said("two"))
+    *before, (message, origin) = talked(engine)
+    assert origin is not None
+    changed = {
+        "prompt": replace(origin, prompt=origin.prompt + 1),
+        "model": replace(origin, model="/models/other.gguf"),
+        "none": None,
+    }
+    with session(engine) as chat:
+        system = "Another." if what == "system" else ""
+        chat.begin([*before, (message, changed.get(what, origin))], system=system)
+        with pytest.raises(UsageError, match="cannot be run again"):
+            chat.baseline(lambda _chunk: None)
+        assert [m.content for m in chat.conversation.messages] == ["1", "one", "2", "two"]
+
+
+def test_an_answer_that_the_engine_died_in_is_not_run_again() -> None:
+    engine = ScriptedEngine(said("one"), ("tw", EngineDied("signal SIGKILL", [])))
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        assert chat.origin is not None and chat.held == len(said("one").tokens)
+        with pytest.raises(EngineDied):
+            finish(chat.ask("2"))
+        assert chat.origin is None
+        assert chat.held is None
+        with pytest.raises(UsageError, match="cannot be run again"):
+            chat.baseline(lambda _chunk: None)

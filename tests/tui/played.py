@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chat.scripted import ScriptedEngine
+from chat.scripted import ScriptedEngine, model_info
 
 from localspec.engine.messages import Chunk, Opened, Prefill
 from localspec.errors import EngineDied, LocalspecError
@@ -21,6 +21,8 @@ from localspec.records import (
     BuildInfo,
     Device,
     Generation,
+    LoadSettings,
+    ModelInfo,
     Scores,
     Span,
     Step,
@@ -197,18 +199,23 @@ class Player(ScriptedEngine):
     """Plays ``script`` in turn; the baseline's session is played from ``baselines``."""
 
     def __init__(self, *script: Any, **facts: Any) -> None:
-        facts = {"quant": "Q4_1", "size_bytes": 98_000_000, **facts}
+        facts = {"quant": "Q4_1", **facts}
         super().__init__(*script, **facts)
         self.build = BuildInfo("0.3.36", "b1", ("CPU",), (), "")
         self.baselines: list[Generation] = []
         self.hold_after: int | None = None
         self.holding, self.go_on, self.cancelled = (threading.Event() for _ in range(3))
         self.sessions: list[str] = []
+        self.last: Generation | None = None
 
     def launch(self, _log: Path | None) -> Player:
         self.starts += 1
         self.alive = True
         return self
+
+    def load(self, path: str | Path, settings: LoadSettings) -> ModelInfo:
+        self.model = model_info(path=str(path), **self.facts)
+        return self.model
 
     def stream(self, session: str, prompt: tuple[int, ...], **options: Any) -> Any:
         self.cancelled.clear()
@@ -217,12 +224,12 @@ class Player(ScriptedEngine):
         self.samplers.append(options["sampler"])
         self.max_tokens.append(options["max_tokens"])
         if options.get("scores"):
-            return PlayedStream(self, scored(self.last))
+            return PlayedStream(self, scored(self.last or self.script.pop(0)))
         source = self.baselines if session == "chat-baseline" else self.script
         run = source.pop(0)
         if isinstance(run, str):
             run = answer(run)
-        if isinstance(run, Generation):
+        if isinstance(run, Generation) and source is self.script:
             self.last = run
         return PlayedStream(self, run)
 

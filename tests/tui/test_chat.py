@@ -473,8 +473,55 @@ async def test_the_answer_runs_again_as_baseline_which_is_kept(chat: Any) -> Non
         assert "identical" in Store().talk(1).turns[-1].facts["compared"]
     engine = Player(TEXT)
     async with chat(engine) as c:  # another start
+        await c.until(lambda: f"baseline {rate:.1f} tok/s (0 s ago, ctx 5" in c.panel)
+        assert engine.starts == 0
         await c.ask("y")
         assert f"of baseline {rate:.1f}" in c.panel
+
+
+async def test_the_last_answer_of_a_conversation_opened_again_runs_again_exactly(
+    chat: Any, settings: SettingsStore
+) -> None:
+    settings.change(sampler={"temperature": 0.9}, system="Be brief.")
+    first = Player("one", TEXT)
+    async with chat(first) as c:
+        await c.ask("a")
+        await c.ask("b")
+    settings.change(sampler={}, system=None)
+    engine = Player(answer(TEXT))
+    engine.baselines = [plain(answer(TEXT))]
+    async with chat(engine) as c:
+        await c.open_list()
+        await c.press("enter")
+        await c.press("f7")
+        assert engine.sessions == ["chat-baseline"]
+        assert engine.prompts == first.prompts[-1:]  # with the ids that "one" was generated as
+        assert engine.samplers == first.samplers[-1:]
+        assert engine.max_tokens == [len(answer(TEXT).tokens)]
+        rate = plain(answer(TEXT)).decode_tps
+        assert f"baseline {rate:.1f} tok/s, identical" in c.facts
+        assert f"baseline {rate:.1f}" in c.panel
+        await c.press("f9")
+        assert isinstance(c.app.screen, InspectorScreen)
+        assert "0.900" in text_of(c.app.screen)
+        assert engine.prompts == first.prompts[-1:] * 2
+        await c.press("escape")
+        c.app.use(model="demo-mtp")
+        await c.settled()
+        await c.press("f7", "f9")
+        assert "The last answer is demo's, and demo-mtp is chosen" in c.notes
+        assert len(engine.prompts) == 2
+
+
+async def test_an_answer_whose_tokens_were_not_kept_is_not_run_again(chat: Any) -> None:
+    turns = (Turn("user", "a"), Turn("assistant", "one", {"tokens": 1}))
+    Store().save(Talk("Old", "demo", turns))
+    engine = Player()
+    async with chat(engine) as c:
+        await c.open_list()
+        await c.press("enter", "f7")
+        assert "kept without its tokens" in c.notes
+        assert engine.starts == 0
 
 
 async def test_a_baseline_of_another_text_is_said(chat: Any) -> None:

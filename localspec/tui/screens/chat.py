@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -39,10 +39,11 @@ from localspec.tui.widgets.turns import (
 from localspec.tui.wording import in_app
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
-    from localspec.chat.session import ChatSession
+    from localspec.chat.conversation import Message as Said
+    from localspec.chat.session import ChatSession, Origin
     from localspec.engine.messages import Chunk
-    from localspec.records import DrafterSettings, Generation, Step
-    from localspec.store import Baseline, Store, Talk
+    from localspec.records import ChatOptions, DrafterSettings, Generation, Step
+    from localspec.store import Baseline, Store, Talk, Turn
     from localspec.tui.app import Setup
     from localspec.tui.screens.chat_settings import ChatSettings
     from localspec.tui.screens.inspector import Inspected
@@ -87,6 +88,7 @@ class Facts:
     threads: int
     sampler: dict[str, float]
     system: str
+    thinking: bool | None
     has_thinking_switch: bool
     setup: str
     """Names the model and all that plain decoding speed hangs on, for the store."""
@@ -94,12 +96,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How the session should be for the job that comes. ``begin``: another conversation's turns."""
+    """How the session should be for the job that comes. ``opened``: ``talk`` is another one than
+    the session has."""
 
     setup: Setup
     speculation: bool
     settings: ChatSettings
-    begin: tuple[tuple[Literal["user", "assistant"], str], ...] | None
+    talk: Talk | None
+    opened: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,15 @@ class Answered:
     run: Generation
     prompt_end: str
     """The end of the prompt: some leave a thinking tag open."""
+    origin: Origin | None
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """An answer, and what the same prompt and seed gave once more."""
+
+    first: Generation
+    again: Generation
 
 
 class Heard(Message):
@@ -253,7 +266,7 @@ class ChatScreen(ModeScreen):
         self._baseline: Baseline | None = None
         self._talk: Talk | None = None
         self._own_system: str | None = None  # of a conversation that was opened again
-        self._begin: tuple[tuple[Literal["user", "assistant"], str], ...] | None = None
+        self._opened = False  # the conversation, since the session did something last
         self._last: Generation | None = None
         self._answering: AnswerView | None = None
         self._meter: Meter | None = None
@@ -312,17 +325,28 @@ class ChatScreen(ModeScreen):
 
     @work(exclusive=True, group="look")
     async def _look(self, setup: Setup) -> None:
-        """Is the model here? Said before a question is asked in vain."""
+        """Is the model here, and how fast was it without a drafter? Said before a question is
+        asked, which may be in vain."""
 
-        def look() -> str:
+        given = self._chat_settings()
+
+        def look() -> tuple[str, Baseline | None]:
             from localspec.catalog import resolve_target
+            from localspec.chat.settings import speed_setup
 
-            return resolve_target(setup.model or "").title
+            target = resolve_target(setup.model or "")
+            options = _options(setup, given, setup.drafter)
+            return target.title, self._store.baseline(speed_setup(options, target))
 
         try:
-            self._welcome(await asyncio.to_thread(look))
+            title, baseline = await asyncio.to_thread(look)
         except LocalspecError as error:
             self._welcome(setup.model or "", error)
+            return
+        self._welcome(title)
+        if self._facts is None:
+            self._baseline = baseline
+            self._show_figures()
 
     @work(exclusive=True, group="first-download")
     async def _name_download(self) -> None:
@@ -465,8 +489,8 @@ class ChatScreen(ModeScreen):
         a conversation that was opened again, which the next question evaluates."""
         if self._prompt_tokens and self._meter is not None:
             return self._prompt_tokens + self._meter.counts.decode_tokens
-        if self._begin is not None:
-            return None if self._begin else 0
+        if self._opened:
+            return None if self._talk else 0
         return self._facts.held if self._facts else None
 
     @on(Known)
@@ -496,7 +520,9 @@ class ChatScreen(ModeScreen):
             with suppress(LocalspecError):  # whose job it is tells
                 await running
             await self.heard_all()
-        wish = Wish(self.localspec.setup, self.speculation, self._chat_settings(), self._begin)
+        wish = Wish(
+            self.localspec.setup, self.speculation, self._chat_settings(), self._talk, self._opened
+        )
 
         def run(job: Job[T]) -> T:
             try:
@@ -519,31 +545,20 @@ class ChatScreen(ModeScreen):
         except LocalspecError as error:
             self.tell(error)
             return None
-        self._begin = None
+        self._opened = False
         return result
 
     def _ready(self, wish: Wish) -> ChatSession:
         """In the engine's thread: the session as ``wish`` has it."""
-        from localspec.chat.conversation import Message as Said
         from localspec.chat.session import ChatSession
-        from localspec.records import ChatOptions, EngineOptions
 
         setup, given = wish.setup, wish.settings
-        assert setup.model is not None
         drafter = setup.drafter if wish.speculation else "none"
-        options = ChatOptions(
-            model=setup.model,
-            drafter=drafter,
-            n_max=setup.n_max,
-            system=given.system,
-            max_tokens=given.max_tokens,
-            engine=EngineOptions(sampler=given.sampler, thinking=given.thinking),
-        )
+        options = _options(setup, given, drafter)
         chat, asked = self._chat, (drafter, setup.n_max)
-        messages = None if wish.begin is None else [Said(*turn) for turn in wish.begin]
+        begin = wish.opened
         if chat is None or chat.options.model != setup.model:
-            if chat is not None and messages is None:  # the conversation goes on with this model
-                messages = list(chat.conversation.messages)
+            begin = True  # the conversation goes on with this model
             chat = ChatSession(options, connect=self.engine.connect, record=True)
             chat.start()
             self._chat, self._applied = chat, asked
@@ -560,13 +575,15 @@ class ChatScreen(ModeScreen):
                     raise
                 self._applied = asked
             chat.start()
-        if messages is not None:
-            chat.begin(messages, system=given.system, thinking=given.thinking)
-        else:
-            system = given.system if given.system is not None else chat.target.system
-            chat.conversation.system = system or ""
-            thinking = chat.target.thinking if given.thinking is None else given.thinking
-            chat.conversation.thinking = thinking
+        if begin and wish.talk is not None:
+            turns = [_turn(turn) for turn in wish.talk.turns]
+            chat.begin(turns, system=wish.talk.system, thinking=wish.talk.thinking)
+        elif begin:
+            chat.begin()
+        system = given.system if given.system is not None else chat.target.system
+        chat.conversation.system = system or ""
+        thinking = chat.target.thinking if given.thinking is None else given.thinking
+        chat.conversation.thinking = thinking
         return chat
 
     @work(group="switch")
@@ -724,18 +741,19 @@ class ChatScreen(ModeScreen):
                 done.run,
                 self._drafter_words(),
                 prompt_end=done.prompt_end,
+                origin=done.origin and asdict(done.origin),
                 thought=list(self._thought),
             )
             with self._scroll.following():
                 view.say(facts_line(facts))
             turns += (Turn("assistant", done.run.text, facts),)
-        settings = self._chat_settings()
+        now = self._facts
         self._talk = replace(
             talk,
             model=self.localspec.setup.model or "",
             turns=turns,
-            system=settings.system or "",
-            thinking=settings.thinking,
+            system=now.system if now else "",
+            thinking=now.thinking if now else None,
         )
         self._show_setup()
         await self._save()
@@ -764,7 +782,7 @@ class ChatScreen(ModeScreen):
                 words = f"reading the prompt: {event.done} of {event.total}" if going_on else ""
                 self.post_message(Reading(words, event.total))
         self.post_message(Heard(splitter.finish()))
-        return Answered(answer.result, answer.prompt.text[-40:])
+        return Answered(answer.result, answer.prompt.text[-40:], chat.origin)
 
     @on(Heard)
     def _heard(self, message: Heard) -> None:
@@ -832,12 +850,10 @@ class ChatScreen(ModeScreen):
     async def action_baseline(self) -> None:
         if not self._idle():
             return
-        last = self._last
-        if last is None or not last.tokens:
-            self.notify("Ask something first: its answer is then run again as baseline.")
+        n = self._runs_again("Ask something first: its answer is then run again as baseline.")
+        if not n:
             return
-        n = len(last.tokens)
-        seconds = self._expected(last)
+        seconds = self._expected(n)
         cost = f"{n} tokens without a drafter: about {seconds:.0f} s" if seconds >= 1 else ""
         if seconds > ASK_FROM_SECONDS:
             from localspec.tui.screens.dialogs import Confirm
@@ -856,33 +872,53 @@ class ChatScreen(ModeScreen):
             done += sum(step.tokens for step in chunk.steps)
             self.post_message(Reading(f"the baseline: {done} of {n} tokens"))
 
-        def run(chat: ChatSession, job: Job[Generation]) -> Generation:
+        def run(chat: ChatSession, job: Job[Twice]) -> Twice:
             if job.cancelled:
                 raise LocalspecError("The baseline was stopped.")
-            return chat.baseline(heard)
+            return _twice(chat, chat.baseline(heard))
 
-        plain = await self._job("Baseline", run)
+        twice = await self._job("Baseline", run)
         self._answering = None
-        if plain is not None and plain.stop != "cancelled":
-            self._keep_baseline(plain)
-            self._compare(last, plain)
-        elif plain is not None:
+        if twice is not None and twice.again.stop != "cancelled":
+            self._keep_baseline(twice.again)
+            self._compare(twice.first, twice.again)
+        elif twice is not None:
             self.notify("The baseline was stopped: nothing was measured.")
         self._say_facts()
 
-    def _expected(self, last: Generation) -> float:
-        """Seconds that a plain run of the answer takes: by the baseline's measured rate, else as if
-        each of its passes took as long as a verification did."""
+    def _runs_again(self, otherwise: str) -> int:
+        """Tokens of the last answer, if it can be run once more; 0, and why not is said, where it
+        cannot. ``otherwise``: what is said where there is none."""
+        talk, model = self._talk, self.localspec.setup.model
+        if talk is None or not talk.turns:
+            self.notify(otherwise)
+        elif talk.model != model:
+            self.notify(
+                f"The last answer is {talk.model}'s, and {model} is chosen: F2 chooses that one "
+                "again, Ctrl+R has this one answer.",
+                markup=False,
+            )
+        elif not talk.turns[-1].facts.get("origin"):
+            self.notify(
+                "The last answer was kept without its tokens, so it cannot be run again: Ctrl+R "
+                "has the question answered anew."
+            )
+        else:
+            return len(talk.turns[-1].facts["origin"]["ids"])
+        return 0
+
+    def _expected(self, tokens: int) -> float:
+        """Seconds that a plain run of the last answer takes: by the baseline's measured rate, else
+        as if each of its passes took as long as one with a draft did."""
         if self._baseline is not None:
-            return len(last.tokens) / self._baseline.tps
-        calls = last.counts.target_calls
-        return len(last.tokens) * last.times.verify / calls if calls else 0.0
+            return tokens / self._baseline.tps
+        facts = self._talk.turns[-1].facts if self._talk else {}
+        if not facts.get("tps") or not facts.get("passes"):
+            return 0.0
+        return tokens * tokens / float(facts["tps"]) / int(facts["passes"])
 
     def _compare(self, last: Generation, plain: Generation) -> None:
-        same = next(
-            (i for i, (a, b) in enumerate(zip(last.tokens, plain.tokens, strict=False)) if a != b),
-            None,
-        )
+        same = _parting(last, plain)
         if same is None:
             whole = len(plain.tokens) == len(last.tokens)
             words = "identical" if whole else f"identical for {len(plain.tokens)} tokens"
@@ -891,6 +927,8 @@ class ChatScreen(ModeScreen):
         if last.decode_tps and plain.decode_tps and last.counts.steps_with_draft:
             speedup = last.decode_tps / plain.decode_tps
             words = f"{speedup:.2f} x of baseline {plain.decode_tps:.1f}, {words}"
+        elif plain.decode_tps and not last.counts.steps:  # its speed is of another day
+            words = f"baseline {plain.decode_tps:.1f} tok/s, {words}"
         if self._talk is not None and self._talk.turns:
             *before, answer = self._talk.turns
             answer = replace(answer, facts={**answer.facts, "compared": words})
@@ -978,17 +1016,35 @@ class ChatScreen(ModeScreen):
             self.app.copy_to_clipboard(views.last().source)
             self.notify("The answer is in the clipboard.", timeout=2)
 
+    async def _steps_again(self) -> Inspected | None:
+        def run(chat: ChatSession, _job: Job[tuple[Inspected, Twice]]) -> tuple[Inspected, Twice]:
+            scored = chat.score()
+            return _inspected(chat, scored), _twice(chat, scored)
+
+        found = await self._job("Looking", run)
+        if found is None:
+            return None
+        looked, twice = found
+        if twice.again.stop == "cancelled":
+            return None
+        if (parting := _parting(twice.first, twice.again)) is not None:
+            self.notify(f"Run again, it is another text from token {parting + 1} on.")
+        return looked
+
     @work
     async def action_inspect(self) -> None:
         from localspec.tui.screens.inspector import InspectorScreen
 
         if not self._idle():
             return
-        if self._last is None or not self._last.steps:
-            self.notify("There is no answer with steps to look at: ask something first.")
+        if not self._runs_again("There is no answer with steps to look at: ask something first."):
             return
         last = self._last
-        looked = await self._job("Looking", lambda chat, _job: _inspected(chat, last))
+        if last is not None:
+            looked = await self._job("Looking", lambda chat, _job: _inspected(chat, last))
+        else:  # of a conversation that was opened again: its steps were not kept
+            self.notify("Running the answer again for its steps.", timeout=3)
+            looked = await self._steps_again()
         if looked is None:
             return
 
@@ -1027,7 +1083,9 @@ class ChatScreen(ModeScreen):
                 sampler=chosen.sampler,
             )
             self._show_setup()
-            if self._facts is not None and not self.engine.busy:
+            if self._facts is None and self.localspec.setup.model is not None:
+                self._look(self.localspec.setup)
+            elif self._facts is not None and not self.engine.busy:
                 self._switch()
 
     def action_thinking(self) -> None:
@@ -1076,7 +1134,7 @@ class ChatScreen(ModeScreen):
         """Another conversation, or a new one."""
         self._talk, self._last = talk, None
         self._own_system = talk.system if talk else None
-        self._begin = tuple((turn.role, turn.content) for turn in talk.turns) if talk else ()
+        self._opened = True
         self._stop_editing()
         self.figures = Figures()
         self._show_setup()
@@ -1168,6 +1226,29 @@ async def _fill(view: AnswerView, content: str, facts: dict[str, Any]) -> None:
 # ---- in the engine's thread, or another ------------------------------------------------------
 
 
+def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
+    from localspec.records import ChatOptions, EngineOptions
+
+    assert setup.model is not None
+    return ChatOptions(
+        model=setup.model,
+        drafter=drafter,
+        n_max=setup.n_max,
+        system=given.system,
+        max_tokens=given.max_tokens,
+        engine=EngineOptions(sampler=given.sampler, thinking=given.thinking),
+    )
+
+
+def _turn(turn: Turn) -> tuple[Said, Origin | None]:
+    from localspec.chat.conversation import Message as Said
+    from localspec.chat.session import Origin
+
+    kept = turn.facts.get("origin")
+    origin = Origin(**{**kept, "ids": tuple(kept["ids"])}) if kept else None
+    return Said(turn.role, turn.content), origin
+
+
 def _drafters(model: str) -> list[tuple[str, str, str]] | LocalspecError:
     """What ``Choose`` shows: the drafters that go with ``model``."""
     from localspec.catalog import resolve_target
@@ -1184,36 +1265,34 @@ def _drafters(model: str) -> list[tuple[str, str, str]] | LocalspecError:
 
 
 def _facts(chat: ChatSession) -> Facts | None:
-    import json
-    from dataclasses import asdict
-    from importlib.metadata import version
+    from localspec.chat.settings import speed_setup
 
     if not chat.settings:  # no session was opened yet
         return None
-    model, options = chat.model, chat.options
-    sampler = asdict(chat.sampler)
-    speed = {
-        "model": model.path,
-        "size": model.size_bytes,
-        "load": asdict(options.engine.load),
-        "threads": chat.settings.get("threads"),
-        "kv_type": options.engine.kv_type,
-        "flash_attn": options.engine.flash_attn,
-        "sampled": sampler["temperature"] > 0,
-        "llama_cpp_python": version("llama-cpp-python"),
-    }
     return Facts(
         title=chat.target.title,
-        quant=model.quant,
+        quant=chat.model.quant,
         drafter=chat.drafter,
         n_ctx=chat.n_ctx,
         held=chat.held,
         threads=int(chat.settings.get("threads", 0)),
-        sampler=sampler,
+        sampler=asdict(chat.sampler),
         system=chat.conversation.system,
+        thinking=chat.conversation.thinking,
         has_thinking_switch=chat.conversation.template.has_thinking_switch,
-        setup=json.dumps(speed, sort_keys=True),
+        setup=speed_setup(chat.options, chat.target),
     )
+
+
+def _twice(chat: ChatSession, again: Generation) -> Twice:
+    assert chat.last is not None
+    return Twice(chat.last, again)
+
+
+def _parting(one: Generation, other: Generation) -> int | None:
+    """The first token that differs; None where one is the beginning of the other."""
+    pairs = enumerate(zip(one.tokens, other.tokens, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), None)
 
 
 def _inspected(chat: ChatSession, run: Generation) -> Inspected:
