@@ -286,6 +286,37 @@ class Store:
             db.execute("DELETE FROM benches WHERE id = ?", (identity,))
 
 
+class Changes:
+    """Has anybody written to the store since it was asked last, another process too? It keeps a
+    connection of its own: ``PRAGMA data_version`` counts, for one connection, the writes of all
+    others. For one thread at a time."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or store_file()
+        self._connection: sqlite3.Connection | None = None
+        self._seen: int | None = None
+
+    def any(self) -> bool:
+        """The first time it can be told there may have been; when it cannot, there are none."""
+        try:
+            if self._connection is None:
+                if not self._path.is_file():
+                    return False
+                self._connection = sqlite3.connect(
+                    self._path, timeout=0, isolation_level=None, check_same_thread=False
+                )
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error:
+            return False  # it is being written to: the next time will tell
+        seen, self._seen = self._seen, version
+        return bool(version != seen)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._seen = None
+
+
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):

@@ -122,6 +122,23 @@ def test_processes_may_write_at_the_same_time(store: Store) -> None:
     assert sorted(b.target for b in store.benches()) == names
 
 
+def test_the_writes_of_another_process_are_noticed_once_and_reads_never(store: Store) -> None:
+    changes = module.Changes(store.path)
+    assert not changes.any(), "there is nothing yet"
+    store.asked("Why?")
+    assert changes.any()
+    assert not changes.any()
+    store.questions()
+    store.benches()
+    assert not changes.any()
+    add = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+    add += "db.execute('DELETE FROM questions'); db.commit()"
+    subprocess.run([sys.executable, "-c", add, str(store.path)], check=True)
+    assert changes.any()
+    assert not changes.any()
+    changes.close()
+
+
 def test_a_migration_keeps_what_is_there_and_a_failing_one_changes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +17,7 @@ from localspec.bench.table import (
     N_MAX,
     NA,
     TEMPERATURE,
+    UNICODE,
     Column,
     Signs,
     name,
@@ -24,22 +26,69 @@ from localspec.bench.table import (
     speedup,
     verdict,
 )
+from localspec.units import many, shortened
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
 
 Json = dict[str, Any]
 
+TOLD = 4
+"""Regressions that the answer names; the table marks all."""
+
 HISTORY = (
     Column("no", lambda p, _: str(p.id), head=True),
     Column("when", lambda p, _: p.day, right=False),
-    Column("target", lambda p, _: f"{p.target} {p.quant}", width=24, right=False),
+    Column("target", lambda p, _: _target_of(p), width=24, right=False),
+    Column("best drafter", lambda p, _: _best_of(p), width=20, right=False),
     Column("speedup [95 %]", lambda p, _: speedup(p.best) if p.best else NA, right=False),
     Column("verdict", lambda p, signs: _verdict_of(p, signs), right=False),
-    Column("best drafter", lambda p, _: p.best["name"] if p.best else "-", width=20, right=False),
     Column("baseline\ntok/s", lambda p, _: number(p.baseline_tps, 1)),
     Column("measured", lambda p, _: measured(p), width=30, right=False),
 )
+"""As a person asks: up to the verdict it is what happened, then of what."""
+NARROWEST = 8
+"""Columns that a name keeps, however narrow the terminal is."""
+
+
+def fitting(found: Sequence[Past], room: int, gap: int) -> tuple[Column, ...]:
+    """The columns so that those up to the verdict stand within ``room``, with ``gap`` between two:
+    if need be the day without its hour, and names shortened as far as it takes."""
+    no, when, target, best, speed, judged, *others = HISTORY
+    if sum(gap + _widest(c, found) for c in HISTORY[: -len(others)]) <= room:
+        return HISTORY
+    when = replace(when, cell=lambda p, _: p.day.split()[0])
+    judged = replace(judged, cell=lambda p, signs: _verdict_of(p, signs).removesuffix(" shown"))
+    room -= 2 * gap + sum(gap + _widest(column, found) for column in (no, when, speed, judged))
+    wanted = [max(NARROWEST, _widest(column, found)) for column in (target, best)]
+    second = max(NARROWEST, min(wanted[1], max(room // 2, room - wanted[0])))
+    first = max(NARROWEST, min(wanted[0], room - second))
+    names = (
+        Column("target", lambda p, _: shortened(_target_of(p), first), right=False),
+        Column("best drafter", lambda p, _: shortened(_best_of(p), second), right=False),
+    )
+    return (no, when, *names, speed, judged, *others)
+
+
+def _widest(column: Column, found: Sequence[Past]) -> int:
+    cells = [column.cell(past, UNICODE) for past in found]
+    return max(map(len, (*column.title.split("\n"), *cells)))
+
+
+def whole(past: Past) -> str:
+    """All of a line of the history, for where its columns have no room."""
+    said = (
+        [past.day, _target_of(past), _best_of(past)] if past.best else [past.day, _target_of(past)]
+    )
+    return " · ".join([*said, f"baseline {number(past.baseline_tps, 1)} tok/s", measured(past)])
+
+
+def _target_of(past: Past) -> str:
+    return f"{past.target} {past.quant}"
+
+
+def _best_of(past: Past) -> str:
+    return str(past.best["name"]) if past.best else "-"
 
 
 def _verdict_of(past: Past, signs: Signs) -> str:
@@ -48,8 +97,7 @@ def _verdict_of(past: Past, signs: Signs) -> str:
 
 def measured(past: Past) -> str:
     """ "17 prompts of chat8, code9, quick, interrupted"."""
-    plural = "" if past.prompts == 1 else "s"
-    parts = [f"{past.prompts} prompt{plural} of {', '.join(past.workloads)}"]
+    parts = [f"{many(past.prompts, 'prompt')} of {', '.join(past.workloads)}"]
     parts += ["quick"] if past.quick else []
     parts += [past.status] if past.status != "complete" else []
     return ", ".join(parts)
@@ -108,17 +156,22 @@ def judgement(change: Change, what: str, signs: Signs) -> str:
     return "-" if found is None else "no change shown"
 
 
+WORSE = Column("", lambda c, signs: signs.down if c.regressions() else "", head=True)
+"""Before the name, since the verdicts may stand far to the right."""
+
+
 def comparison_columns(compared: Compared) -> tuple[Column, ...]:
     several = len({c.after["temperature"] for c in compared.changes}) > 1
     bases = any(c.after.get("base") for c in compared.changes)
     head = (
+        WORSE,
         *((BASE,) if bases else ()),
         DRAFTER,
         N_MAX,
         *((TEMPERATURE,) if several else ()),
     )
     return (
-        *map(_of_candidate, head),
+        *(c if c is WORSE else _of_candidate(c) for c in head),
         _from_to("decode_tps", 1),
         Column("change [95 %]", lambda c, _: change(c.tps), right=False),
         Column("", lambda c, signs: judgement(c, "tok/s", signs), right=False),
@@ -167,15 +220,25 @@ def answer(compared: Compared) -> list[str]:
         return ["They have no candidate in common: nothing can be compared."]
     if not compared.prompts:
         return ["They have no prompt in common: nothing can be compared."]
-    plural = "" if compared.prompts == 1 else "s"
-    by = f"by {compared.prompts} prompt{plural} that both have"
+    by = f"by {many(compared.prompts, 'prompt')} that both have"
     if not compared.judged:
         return [f"Too few to judge {by}."]
     worse = [c for c in compared.changes if c.regressions()]
     if not worse:
         return [f"No regression is shown, {by}."]
-    names = ", ".join(name(c.after) for c in worse)
-    return [f"Slower than before, {by}: {names}."]
+    lost = [_lost(c) for c in worse[:TOLD]]
+    more = [f"and {len(worse) - TOLD} more"] if len(worse) > TOLD else []
+    return [f"REGRESSION, {by}: {'; '.join([*lost, *more])}."]
+
+
+def _lost(change: Change) -> str:
+    """ "small n=3 lost 15.0 % of its tok/s and 15.0 % of its speedup"."""
+    parts = {"tok/s": change.tps, "speedup": change.speedup}
+    lost = [
+        f"{100 * (1 - (parts[what].speedup or 1)):.1f} % of its {what}"
+        for what in change.regressions()
+    ]
+    return f"{name(change.after)} lost {' and '.join(lost)}"
 
 
 def _parted(blocks: Sequence[RenderableType]) -> list[RenderableType]:

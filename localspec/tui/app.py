@@ -89,6 +89,8 @@ class LocalspecApp(Polite, App[None]):
 
     engine_status: var[Status] = var(Status())
     setup: var[Setup] = var(Setup())
+    last_kept: var[int | None] = var[int | None](None)
+    """The number of the benchmark that a job of this app has kept last in the history."""
     opening: var[str | None] = var[str | None](None)
     """A mode that is shown once it is imported."""
 

@@ -328,7 +328,10 @@ def test_compare_marks_what_is_slower_and_fails_when_asked(command: Callable[...
     compared = command("compare", "1", "2")
     assert compared.exit_code == 0
     assert "REGRESSION" in compared.stdout
-    assert "Slower than before, by 8 prompts that both have: small n=3." in compared.stdout
+    said = " ".join(compared.stdout.split())
+    assert "REGRESSION, by 8 prompts that both have: small n=3 lost 15." in said
+    marked = [line for line in compared.stdout.splitlines() if line.startswith("▼")]
+    assert marked and all("small" in line for line in marked)
     failed = command("compare", "1", "2", "--fail-on-regression", "5%")
     assert isinstance(failed.exception, gates.GateFailed)
     assert "small n=3 lost 15." in failed.exception.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from textual.widgets import Checkbox, Input, SelectionList, Static
 from localspec.bench import history
 from localspec.errors import UsageError
 from localspec.tui.app import LocalspecApp
+from localspec.tui.screens import history as history_screen
 from localspec.tui.screens.bench import BenchScreen
 from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.settings import SettingsStore
@@ -63,13 +65,33 @@ def text(screen: BenchScreen, where: str) -> str:
     return str(screen.query_one(where, Static).content)
 
 
-async def test_a_bench_from_choice_to_history(app: LocalspecApp, workload: Path) -> None:
+async def test_a_bench_from_choice_to_history(
+    app: LocalspecApp, workload: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history is open when its result comes, and does not look by itself."""
+    looked_at, keep = threading.Event(), history.keep
+
+    def keep_later(result: dict[str, Any]) -> int:
+        looked_at.wait(20)
+        return keep(result)
+
+    monkeypatch.setattr(history, "keep", keep_later)
+    monkeypatch.setattr(history_screen, "LOOK_SECONDS", 1e6)
     async with app.run_test(size=(140, 45)) as pilot:
         screen = await choose(pilot, workload)
         await until(pilot, lambda: "3 prompts x 2 candidates = 6 runs" in text(screen, "#estimate"))
         assert "said after the warm-up" in text(screen, "#estimate")
         await pilot.click("#start")
         await until(pilot, lambda: screen.state == "measuring")
+        await pilot.press("f6")
+        await pilot.pause()
+        past = app.screen
+        note = past.query_one("#list Static", Static)
+        await until(pilot, lambda: "No benchmark yet" in str(note.content))
+        looked_at.set()
+        await until(pilot, lambda: past.query_one("#list Figures", Figures).row_count == 1)
+        assert str(note.content) == ""
+        await pilot.press("f5")
         await until(pilot, lambda: screen.state == "done")
         (line,) = history.past()
         assert (line.workloads, line.drafters, line.status) == (("mine",), ("ngram",), "complete")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,13 +18,16 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from localspec.bench import history
+from localspec.bench.table import columns
 from localspec.records import Counts
+from localspec.store import store_file
 from localspec.tui.app import LocalspecApp
+from localspec.tui.screens import history as history_screen
 from localspec.tui.screens.bench import BenchScreen, Told
 from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.screens.history import HistoryScreen
 from localspec.tui.widgets.comparison_view import ComparisonView
-from localspec.tui.widgets.report_view import Figures, ReportView
+from localspec.tui.widgets.report_view import Figures, Hidden, ReportView
 
 MakeApp = Callable[..., LocalspecApp]
 CANDIDATES = [
@@ -115,7 +120,7 @@ async def test_a_filter_is_not_written_over_by_what_was_looked_for_before_it(
 
 def numbers(screen: HistoryScreen) -> list[str]:
     table = screen.query_one("#list Figures", Figures)
-    return [str(table.get_row_at(i)[1]) for i in range(table.row_count)]
+    return [str(table.get_row_at(i)[0]).split()[-1] for i in range(table.row_count)]
 
 
 async def test_past_benchmarks_are_listed_and_filtered(app: LocalspecApp) -> None:
@@ -142,9 +147,7 @@ async def test_one_is_opened_as_it_was_reported(app: LocalspecApp, tmp_path: Pat
         view = screen.query_one(ReportView)
         assert "small n=3 is 1.24x" in str(view.query_one("#answer", Static).content)
         assert view.query_one(Figures).row_count == len(CANDIDATES)
-        await pilot.press("right")
-        assert view.query_one(Figures).scroll_x > 0
-        await pilot.press("left", "e")
+        await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         app.screen.query_one(Input).value = str(tmp_path / "r.csv")
         await pilot.press("enter")
@@ -194,6 +197,69 @@ async def test_no_cell_is_cut_from_the_first_frame_on(app: LocalspecApp) -> None
                 assert column.get_render_width(table) - 2 >= max(map(len, cells))
 
 
+def titles(table: Figures) -> list[str]:
+    return [str(column.label).replace("\n", " ") for column in table.columns.values()]
+
+
+async def test_columns_are_shown_whole_and_the_arrows_go_on_to_the_next(app: LocalspecApp) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        view = pilot.app.screen.query_one(ReportView)
+        table, hidden = view.query_one(Figures), view.query_one(Hidden)
+        await until(pilot, lambda: "column" in str(hidden.content))
+        everything = [c.title.replace("\n", " ") for c in columns(made())]
+        seen = titles(table)
+        assert seen == everything[: len(seen)] != everything
+        assert str(hidden.content) == f"→ {len(everything) - len(seen)} more columns"
+        for _ in everything:
+            assert table.virtual_size.width <= table.size.width
+            await pilot.press("right")
+            await pilot.pause()
+            assert titles(table)[:2] == everything[:2]
+            seen += [title for title in titles(table) if title not in seen]
+        assert seen == everything
+        assert str(hidden.content).startswith("← ")
+        assert "→" not in str(hidden.content)
+        await pilot.resize_terminal(160, 45)
+        await until(pilot, lambda: titles(table) == everything)
+        assert not hidden.display
+
+
+@pytest.mark.parametrize("name", ["demo", "Meta-Llama-3.1-8B-Instruct-abliterated"])
+async def test_a_narrow_terminal_has_what_matters_and_the_rest_in_a_line(
+    app: LocalspecApp, name: str
+) -> None:
+    found = made(day=22)
+    found["target"]["name"] = name
+    history.keep(found)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot, 3)
+        table = screen.query_one("#list Figures", Figures)
+        assert titles(table) == [
+            "no",
+            "when",
+            "target",
+            "best drafter",
+            "speedup [95 %]",
+            "verdict",
+        ]
+        assert table.virtual_size.width <= table.size.width
+        shown = [str(cell) for cell in table.get_row_at(0)]
+        assert shown[1] == "2026-11-22"
+        assert shown[2] == f"{name} Q4_1" or (shown[2].endswith("Q4_1") and "…" in shown[2])
+        assert shown[3:] == ["small n=3", "1.24x [1.23, 1.25]", "faster ▲"]
+        note = screen.query_one("#list Static", Static)
+        await until(pilot, lambda: str(note.content).startswith("2026-11-22 10:00"))
+        assert f" {name} Q4_1 · small n=3 · baseline 98." in str(note.content)
+        assert str(note.content).endswith("tok/s · 17 prompts of chat8, code9")
+        await pilot.press("down")
+        await until(pilot, lambda: str(note.content).startswith("2026-11-21 10:00"))
+        await pilot.resize_terminal(160, 45)
+        await until(pilot, lambda: titles(table)[-1] == "measured")
+        assert str(note.content) == ""
+
+
 async def test_two_are_compared_the_earlier_first(app: LocalspecApp) -> None:
     async with app.run_test(size=(140, 45)) as pilot:
         screen = await opened(pilot)
@@ -207,8 +273,11 @@ async def test_two_are_compared_the_earlier_first(app: LocalspecApp) -> None:
         )
         assert "REGRESSION ▼" in [str(cell) for cell in view.query_one(Figures).get_row_at(1)]
         answer = view.query_one("#changes-answer", Static)
-        assert str(answer.content).endswith("both have: small n=3.")
+        assert str(answer.content).startswith(
+            "REGRESSION, by 17 prompts that both have: small n=3 "
+        )
         assert answer.has_class("-worse")
+        assert answer.region.y < view.query_one(Figures).region.y, "before a table of any length"
         await pilot.press("escape", "space")
         await until(pilot, lambda: not screen.check_action("compare", ()))
 
@@ -235,6 +304,29 @@ async def test_what_was_kept_meanwhile_is_there_on_coming_back(app: LocalspecApp
         history.keep(made(day=22))
         await pilot.press("f6")
         await until(pilot, lambda: numbers(screen) == ["3", "2", "1"])
+
+
+async def test_what_another_process_keeps_comes_while_the_list_is_open(
+    app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cursor and the marks stay with their benchmarks."""
+    monkeypatch.setattr(history_screen, "LOOK_SECONDS", 0.05)
+    add = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('INSERT INTO benches "
+        "(created, target, summary, result) SELECT created + 86400, target, summary, result FROM "
+        "benches WHERE id = 2'); db.commit()"
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("space", "down")
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", add, str(store_file()))
+        assert await process.wait() == 0
+        await until(pilot, lambda: numbers(screen) == ["3", "2", "1"])
+        table = screen.query_one("#list Figures", Figures)
+        await until(pilot, lambda: table.cursor_row == 2)
+        assert [str(table.get_row_at(i)[0]) for i in range(3)] == ["  3", "● 2", "  1"]
+        await pilot.press("space")
+        assert screen.check_action("compare", ())
 
 
 SIZES = [(80, 24), (140, 45)]

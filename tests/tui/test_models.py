@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from localspec.tui.screens.model_dialogs import AddScreen, DraftersScreen, Inspe
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.downloads import Downloads
+from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.model_table import ModelTable
 
 REPO, DRAFTS = "me/m-GGUF", "me/drafts-GGUF"
@@ -191,7 +193,7 @@ async def test_models_stand_in_groups_whose_headings_the_cursor_steps_over(opene
         assert m.text.splitlines()[0] == "Ready on this machine"
         assert "To download" in m.text
         assert "✓ CPU" in m.line("here") and "✓ here" in m.line("here")
-        assert "★far small ngram" in m.line("here")
+        assert "★far +2" in m.line("here")
         assert "✓ ~CPU" in m.line("far") and "✗ too large" in m.line("huge")
         await m.choose("here")
         assert "The one that is here · MIT" in str(m.screen.query_one("#note", Static).content)
@@ -204,6 +206,26 @@ async def test_models_stand_in_groups_whose_headings_the_cursor_steps_over(opene
         assert seen == ["entry here", "entry far", "entry huge", "entry huge"]
         await m.press("home")
         assert m.table.key == "entry here"
+
+
+async def test_a_narrow_terminal_cuts_no_word_of_the_list_and_no_key(opened: Any) -> None:
+    async with opened((80, 24)) as m:
+        assert m.line("here").endswith("★far +2")
+        await m.choose("far")
+        m.app.pulls.start("far", "Q4_K_M", entry="far")  # there is one key more
+        for kept in (9_000_000_000, 250_300_000):
+            row = replace(m.screen._rows["entry far"], kept=kept)
+            m.table.state(row)
+            at = [str(column.label) for column in m.table.columns.values()].index("state")
+            cell = str(m.table.get_row("entry far")[at])
+            assert cell.endswith("kept")
+            assert len(cell) <= m.table.ordered_columns[at].width
+
+        def keys() -> str:
+            return str(m.app.screen.query_one(Footer).render()).partition("▏")[0]
+
+        await m.until(lambda: "x Cancel" in keys())
+        assert keys().rstrip().endswith("/ Filter"), "and not a part of the next"
 
 
 async def test_the_filter_shows_what_has_all_its_words_until_escape(opened: Any) -> None:

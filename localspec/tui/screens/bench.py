@@ -94,6 +94,7 @@ class BenchScreen(ModeScreen):
         #progress { height: 1; padding: 0 1; }
         #progress ProgressBar { width: 24; margin-right: 1; }
         #progress Bar { width: 1fr; }
+        &.-narrow #progress ProgressBar { width: 10; }
         #progress Static { width: 1fr; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         #remarks { height: auto; max-height: 4; padding: 0 1; color: $text-warning; }
     }
@@ -251,6 +252,7 @@ class BenchScreen(ModeScreen):
                 self.query_one(ReportView).show(before[1])
             return
         self._result = result
+        self.localspec.last_kept = number
         self.query_one(ReportView).show(result)
         self.state = "done"
         stopped = result["status"] == "interrupted"

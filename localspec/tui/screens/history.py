@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from localspec.bench.comparison import compare_results
-from localspec.bench.past_table import HISTORY
-from localspec.bench.table import Column
+from localspec.bench.past_table import fitting, whole
 from localspec.errors import LocalspecError
+from localspec.store import Changes
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.dialogs import Confirm
 from localspec.tui.screens.export import export
 from localspec.tui.widgets.comparison_view import ComparisonView
-from localspec.tui.widgets.report_view import Figures, ReportView
+from localspec.tui.widgets.report_view import PADDING, Figures, ReportView
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
 
 Json = dict[str, Any]
 State = Literal["list", "report", "comparison"]
+MARK = "● "
+LOOK_SECONDS = 2.0
+"""How often it is asked whether another process has written, while the list is shown."""
 
 
 class HistoryScreen(ModeScreen):
@@ -59,7 +64,7 @@ class HistoryScreen(ModeScreen):
     DEFAULT_CSS = """
     HistoryScreen {
         #list { height: 1fr; padding: 0 1; }
-        #list Figures { height: 1fr; }
+        #list Figures { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
         #list Static { height: auto; color: $text-muted; }
     }
     """
@@ -71,8 +76,10 @@ class HistoryScreen(ModeScreen):
         self._past: list[Past] = []
         self._marked: list[Past] = []
         self._result: Json | None = None
-        mark = Column("", lambda p, _: "●" if p in self._marked else " ", head=True)
-        self._columns = (mark, *HISTORY)
+        self._changes = Changes()
+        self._words: list[str] = []
+        self._hides = False
+        """Is there a column that the list has no room for?"""
 
     def body(self) -> Iterable[Widget]:
         with Vertical(id="list"):
@@ -82,8 +89,32 @@ class HistoryScreen(ModeScreen):
         yield ReportView()
         yield ComparisonView()
 
+    def on_mount(self) -> None:
+        self._looking = self.set_interval(LOOK_SECONDS, self._look)
+        self.watch(self.app, "last_kept", self._kept, init=False)
+
     def on_screen_resume(self) -> None:
+        self._looking.resume()
         self._read()
+
+    def on_screen_suspend(self) -> None:
+        self._looking.pause()
+        self._changes.close()
+
+    def on_unmount(self) -> None:
+        self._changes.close()
+
+    def _kept(self, _number: int | None) -> None:
+        self._read()
+
+    def _look(self) -> None:
+        """What another process has written meanwhile."""
+        if self._changes.any():
+            self._read()
+
+    def on_resize(self) -> None:
+        if self._past:
+            self.call_after_refresh(self._draw)  # when the list is as wide as it will be
 
     def watch_state(self, state: State) -> None:
         self.query_one("#list").display = state == "list"
@@ -112,20 +143,48 @@ class HistoryScreen(ModeScreen):
 
             return history.past(words)
 
+        self._changes.any()  # from here on
         try:
-            self._past = await asyncio.to_thread(past)
+            found = await asyncio.to_thread(past)
         except LocalspecError as error:
             self.tell(error)
             return
+        at, self._past = self._chosen, found
+        if not words:
+            self._marked = [p for p in self._marked if p in found]
         self._draw()
-        note = ""
-        if not self._past:
-            note = "Nothing has these words." if words else "No benchmark yet: F5 makes one."
-        self.query_one("#list Static", Static).update(note)
+        if at in found:
+            self.query_one("#list Figures", Figures).move_cursor(row=found.index(at))
+        self._words = words
+        self._say()
 
     def _draw(self) -> None:
-        self.query_one("#list Figures", Figures).fill(self._columns, self._past)
+        table = self.query_one("#list Figures", Figures)
+        no, *others = fitting(self._past, table.room - len(MARK), 2 * PADDING)
+        marked = replace(no, cell=lambda p, signs: self._mark(p) + no.cell(p, signs))
+        table.fill((marked, *others), self._past)
         self.refresh_bindings()
+
+    def _say(self) -> None:
+        """Why the list is empty; else what of the line under the cursor it has no room for."""
+        said = ""
+        if not self._past:
+            said = "Nothing has these words." if self._words else "No benchmark yet: F5 makes one."
+        elif self._hides and (chosen := self._chosen):
+            said = whole(chosen)
+        self.query_one("#list Static", Static).update(Content(said))
+
+    @on(Figures.Shown)  # the pages keep theirs to themselves
+    def _columns_shown(self, message: Figures.Shown) -> None:
+        self._hides = bool(message.before or message.after)
+        self._say()
+
+    @on(DataTable.RowHighlighted, "#list Figures")
+    def _line_changed(self) -> None:
+        self._say()
+
+    def _mark(self, past: Past) -> str:
+        return MARK if past in self._marked else " " * len(MARK)
 
     @property
     def _chosen(self) -> Past | None:

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from localspec.bench.comparison import Compared
 from localspec.bench.past_table import answer, comparison_columns, remarks
-from localspec.tui.widgets.report_view import Figures, Page
+from localspec.tui.widgets.report_view import Figures, Hidden, Page
 
 
 class ComparisonView(Page):
@@ -20,7 +20,7 @@ class ComparisonView(Page):
         padding: 0 1;
         Static { height: auto; }
         #which { text-style: bold; }
-        #changes-answer { text-style: bold; color: $accent; margin-top: 1; }
+        #changes-answer { text-style: bold; color: $accent; margin-bottom: 1; }
         #changes-answer.-worse { color: $text-error; }
         #changes-remarks { color: $text-muted; margin-top: 1; }
     }
@@ -28,8 +28,9 @@ class ComparisonView(Page):
 
     def compose(self) -> ComposeResult:
         yield Static(id="which")
-        yield Figures()
         yield Static(id="changes-answer")
+        yield Figures()
+        yield Hidden()
         yield Static(id="changes-remarks")
 
     def show(self, compared: Compared, before: str, after: str) -> None:

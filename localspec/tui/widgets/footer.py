@@ -6,6 +6,7 @@ Textual's footer is a widget for each key, made anew whenever the focus moves: s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 from textual.content import Content
@@ -28,8 +29,9 @@ class Key:
 
 
 class Footer(Widget):
-    """What does not fit is cut; the palette's key stays in sight at the right. Of the keys that do
-    the same here a single letter is shown, which works only where nothing is being written."""
+    """Keys that do not fit whole are left out; the palette's stays in sight at the right. Of the
+    keys that do the same here a single letter is shown, which works only where nothing is being
+    written."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -112,14 +114,19 @@ class Footer(Widget):
         return self.app.size.width
 
     def render(self) -> Content:
-        width = self.size.width
-        keys = Content().join(map(self._shown, self._keys))
+        keys = Content().join(map(self._shown, self._in_sight()))
         if self._palette is None:
-            return keys.truncate(width)
+            return keys
         edge = Content.styled("▏", ".footer--edge")
         palette = edge + self._shown(self._palette)[1:]
-        room = max(width - palette.cell_length, 0)
-        return keys.truncate(room, pad=True) + palette
+        return keys.truncate(self._room(), pad=True) + palette
+
+    def _room(self) -> int:
+        return max(self.size.width - (self._palette.width if self._palette else 0), 0)
+
+    def _in_sight(self) -> list[Key]:
+        room, ends = self._room(), accumulate(key.width for key in self._keys)
+        return [key for key, end in zip(self._keys, ends, strict=True) if end <= room]
 
     def _shown(self, key: Key) -> Content:
         parts = Content.assemble(
@@ -135,7 +142,7 @@ class Footer(Widget):
     def _at(self, x: int) -> Key | None:
         if self._palette is not None and x >= self.size.width - self._palette.width:
             return self._palette
-        for key in self._keys:
+        for key in self._in_sight():
             x -= key.width
             if x < 0:
                 return key

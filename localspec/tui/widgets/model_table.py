@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
+from textwrap import shorten
 from typing import ClassVar
 
 from rich.text import Text
@@ -94,7 +95,7 @@ class ModelTable(Unhurried, DataTable[Text]):
 
     def _widths(self) -> dict[str, int]:
         whole = self.app.size.width - 2  # the scrollbar
-        fixed = {"model": 22, "size": 8, "fits": 12, "state": 14}
+        fixed = {"model": 22, "size": 8, "fits": 11, "state": 15}
         if self._is_wide:
             fixed = {"model": 24, "title": 0, "size": 9, "fits": 13, "state": 22}
         room = whole - sum(fixed.values()) - 2 * (len(fixed) + 1)
@@ -161,13 +162,20 @@ class ModelTable(Unhurried, DataTable[Text]):
 
     def _drafters(self, row: Row) -> Text:
         if row.about:
-            return Text(row.about, style="dim")
+            return Text(shorten(row.about, self._width["drafters"], placeholder=" …"), "dim")
         text = Text(no_wrap=True, overflow="ellipsis")
-        for drafter in sorted(row.drafters, key=lambda d: not d.recommended):
-            if drafter.recommended:  # before the name: the end may not have room
-                text.append("★", style=self.app.current_theme.accent or "")
-            text.append(drafter.name, style="dim" if drafter.absent else "")
-            text.append(" ")
+        ranked = sorted(row.drafters, key=lambda d: not d.recommended)
+        for at, drafter in enumerate(ranked):
+            name = Text()
+            if drafter.recommended:
+                name.append("★", style=self.app.current_theme.accent or "")
+            name.append(drafter.name, style="dim" if drafter.absent else "")
+            left = len(ranked) - at
+            more = f" +{left - 1}" if left > 1 else ""
+            if at and text.cell_len + 1 + name.cell_len + len(more) > self._width["drafters"]:
+                text.append(f" +{left}", style="dim")  # whole names alone: enter lists them all
+                break
+            text.append_text(Text(" ") if at else Text()).append_text(name)
         return text
 
     # ---- the cursor ---------------------------------------------------------------------------

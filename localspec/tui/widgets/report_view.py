@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import le
 from typing import Any, ClassVar
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.coordinate import Coordinate
+from textual.message import Message
 from textual.widgets import DataTable, Static
 
 from localspec.bench.table import (
@@ -30,6 +32,7 @@ from localspec.bench.table import (
 from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
 from localspec.tui.widgets.unhurried import Unhurried
 from localspec.tui.wording import in_app
+from localspec.units import many
 
 Json = dict[str, Any]
 WORDS = {
@@ -45,14 +48,30 @@ WORDS = {
 
 MISFIT = 2
 """Of the rules of ``bench.advice``, the one about drafters that belong to something else."""
-SIDEWAYS = 12
-"""Columns by which an arrow moves the table."""
+ALONE = {UNICODE.down: "text-error"}
+"""Colours of cells that are nothing but such a sign."""
+PADDING = 1
+"""Of a cell, on either side."""
+SCROLLBAR = 2
 SIDE_BY_SIDE = 96
 """From this width on the plots stand beside each other."""
 
 
 class Figures(Unhurried, DataTable[Text]):
-    """A table of ``Column``s; cells are changed in place as long as its columns stay."""
+    """A table of ``Column``s; cells are changed in place as long as its columns stay. Of more than
+    there is room for it shows as many as fit whole, and the arrows go on to the next."""
+
+    class Shown(Message):
+        """``before`` and ``after``: how many columns there is no room for, on either side."""
+
+        def __init__(self, before: int, after: int) -> None:
+            self.before, self.after = before, after
+            super().__init__()
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "sideways(-1)", "Columns before", show=False),
+        Binding("right", "sideways(1)", "Columns after", show=False),
+    ]
 
     DEFAULT_CSS = """
     Figures {
@@ -68,43 +87,109 @@ class Figures(Unhurried, DataTable[Text]):
     """
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(cursor_type="row", cell_padding=1, **given)
-        self._shown: tuple[Column, ...] = ()
+        super().__init__(cursor_type="row", cell_padding=PADDING, **given)
+        self._given: tuple[Column, ...] = ()
+        self._items: Sequence[Any] = ()
+        self._from = 0  # of those that are no head
+        self._hidden = 0, 0
+        self._shown: tuple[tuple[Any, ...], ...] = ()
         self._widths: list[int] = []
 
     def fill(self, chosen: Sequence[Column], items: Sequence[Any]) -> None:
-        rows = [[self._cell(c, c.cell(item, UNICODE)) for c in chosen] for item in items]
+        if [c.title for c in chosen] != [c.title for c in self._given]:
+            self._from = 0
+        self._given, self._items = tuple(chosen), items
+        self._draw()
+
+    def on_resize(self) -> None:
+        if self._given:
+            self._draw()
+
+    def action_sideways(self, way: int) -> None:
+        if self._hidden[way > 0]:
+            self._from += way
+            self._draw()
+
+    @property
+    def room(self) -> int:
+        """Columns of the terminal; before it is laid out, as many as there will be at least."""
+        return self.scrollable_content_region.width or self.app.size.width - 2 - SCROLLBAR
+
+    def _draw(self) -> None:
+        cells = {c: [self._cell(c, c.cell(it, UNICODE)) for it in self._items] for c in self._given}
         # given, not found by the table: it would paint once before it has measured its cells
-        widths = [
-            max([*map(len, column.title.split("\n")), *(row[at].cell_len for row in rows)])
-            for at, column in enumerate(chosen)
-        ]
+        wide = {
+            c: max([*map(len, c.title.split("\n")), *(cell.cell_len for cell in cells[c])])
+            for c in self._given
+        }
+        head = [c for c in self._given if c.head]
+        others = [c for c in self._given if not c.head]
+
+        def together(columns: Sequence[Column]) -> int:
+            return sum(wide[c] + 2 * PADDING for c in columns)
+
+        room = self.room - together(head)
+        while self._from and together(others[self._from - 1 :]) <= room:
+            self._from -= 1
+        rest = others[self._from :]
+        fit = next((n for n in range(len(rest), 1, -1) if together(rest[:n]) <= room), 1)
+        self._hidden = self._from, max(0, len(rest) - fit)
+        self.post_message(self.Shown(*self._hidden))
+        self._put((*head, *rest[:fit]), cells, wide)
+
+    def _put(
+        self,
+        shown: Sequence[Column],
+        cells: Mapping[Column, Sequence[Text]],
+        wide: Mapping[Column, int],
+    ) -> None:
+        named, widths = tuple((c.title, c.right, c.head) for c in shown), [wide[c] for c in shown]
+        rows = list(zip(*(cells[c] for c in shown), strict=True))
         roomy = len(widths) == len(self._widths) and all(map(le, widths, self._widths))
-        if tuple(chosen) == self._shown and len(rows) == self.row_count and roomy:
-            for y, cells in enumerate(rows):
-                for x, cell in enumerate(cells):
+        if named == self._shown and len(rows) == self.row_count and roomy:
+            for y, line in enumerate(rows):
+                for x, cell in enumerate(line):
                     place = Coordinate(y, x)
                     if self.get_cell_at(place) != cell:
                         self.update_cell_at(place, cell)
             return
-        row = self.cursor_row
+        row, scrolled = self.cursor_row, self.scroll_offset.y
         self.clear(columns=True)
-        self._shown, self._widths = tuple(chosen), widths
-        self.header_height = 1 + max((c.title.count("\n") for c in chosen), default=0)
-        for column, width in zip(chosen, widths, strict=True):
+        self._shown, self._widths = named, widths
+        self.header_height = 1 + max((c.title.count("\n") for c in shown), default=0)
+        for column, width in zip(shown, widths, strict=True):
             label = Text(column.title, justify="right" if column.right else "left")
             self.add_column(label, width=width)
-        self.fixed_columns = sum(c.head for c in chosen)
-        for cells in rows:
-            self.add_row(*cells)
+        self.fixed_columns = sum(c.head for c in shown)
+        for line in rows:
+            self.add_row(*line)
+        if scrolled:
+            self.call_after_refresh(self.scroll_to, y=scrolled, animate=False)
         self.move_cursor(row=min(row, max(0, len(rows) - 1)))
 
     def _cell(self, column: Column, text: str) -> Text:
-        colour = next((name for word, name in WORDS.items() if word in text), None)
+        colour = ALONE.get(text) or next((c for word, c in WORDS.items() if word in text), None)
         style = self.app.theme_variables.get(colour, "") if colour else ""
         # "auto 87%" is a mixture that only a style sheet can resolve
         style = style if style.startswith("#") else ""
         return Text(text, style, justify="right" if column.right else "left")
+
+
+class Hidden(Static):
+    """Says that a table has more columns than there is room for."""
+
+    DEFAULT_CSS = """
+    Hidden { height: auto; color: $text-muted; padding: 0 1; }
+    """
+
+    def on_mount(self) -> None:
+        self.display = False
+
+    def say(self, shown: Figures.Shown) -> None:
+        parts = [f"← {many(shown.before, 'column')}"] if shown.before else []
+        parts += [f"→ {many(shown.after, 'more column')}"] if shown.after else []
+        self.update("   ".join(parts))
+        self.display = bool(parts)
 
 
 class Page(VerticalScroll):
@@ -116,7 +201,12 @@ class Page(VerticalScroll):
     ]
 
     def action_sideways(self, way: int) -> None:
-        self.query_one(Figures).scroll_relative(x=way * SIDEWAYS, animate=False)
+        self.query_one(Figures).action_sideways(way)
+
+    @on(Figures.Shown)
+    def _say_what_is_hidden(self, message: Figures.Shown) -> None:
+        message.stop()
+        self.query_one(Hidden).say(message)
 
 
 class ReportView(Page):
@@ -152,6 +242,7 @@ class ReportView(Page):
     def compose(self) -> ComposeResult:
         yield Static(id="heading")
         yield Figures()
+        yield Hidden()
         yield Static(id="alarms")
         yield Static(id="answer")
         yield Static(id="advice")
@@ -177,8 +268,8 @@ class ReportView(Page):
         self._result, self._live = result, live
         if not self.is_mounted:
             return
-        for child in self.children:
-            child.display = True
+        self.query_one("#heading").display = self.query_one(Figures).display = True
+        self.query_one("#plots").display = True
         self._say("#heading", [heading(result, self.size.width - 2)])
         chosen = live_columns(result) if live else columns(result)
         self.query_one(Figures).fill(chosen, result["candidates"])
