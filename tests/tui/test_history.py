@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from made_runs import candidate, generation, prompt, result, row
 from rich.console import Console
+from textual._compositor import CompositorUpdate
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from localspec.bench import history
@@ -280,6 +282,29 @@ async def test_two_are_compared_the_earlier_first(app: LocalspecApp) -> None:
         assert answer.region.y < view.query_one(Figures).region.y, "before a table of any length"
         await pilot.press("escape", "space")
         await until(pilot, lambda: not screen.check_action("compare", ()))
+
+
+async def test_what_changes_between_a_layout_and_its_painting_is_painted_too(
+    app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    painted: list[str] = []
+    display = app._display
+
+    def paint(screen: Screen[Any], shown: Any) -> None:
+        if isinstance(shown, CompositorUpdate):
+            painted.append(shown.render_segments(app.console))
+        display(screen, shown)
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("space", "down", "space", "c")
+        await until(pilot, lambda: screen.state == "comparison")
+        await until(pilot, lambda: screen.query_one("ComparisonView Hidden").display)
+        await pilot.pause(0.2)
+        monkeypatch.setattr(app, "_display", paint)
+        for said in ("← 1 column   → 2 more", "← 2 columns   → 1 more", "← 3 columns"):
+            await pilot.press("right")
+            await until(pilot, lambda said=said: any(said in text for text in painted))
 
 
 async def test_one_is_deleted_when_it_is_confirmed(app: LocalspecApp) -> None:

@@ -77,6 +77,8 @@ class LightScreen(Polite, Screen[Result]):
         if self._laying_out and self is self.app.screen:
             self._unpainted = True
             return
+        if self is self.app.screen:  # what came since then is forgotten when this is painted
+            self._compositor.update_widgets(self._dirty_widgets)
         dirty, whole = self._compositor._dirty_regions, self._compositor.size.region
         if whole in dirty:
             dirty.clear()
