@@ -895,7 +895,9 @@ def tune(
     name: Annotated[
         str | None, typer.Option(help="The profile's name. Default: of model and workload.")
     ] = None,
-    save: Annotated[bool, typer.Option("--save/--no-save", help="Write the profile.")] = True,
+    save: Annotated[
+        bool, typer.Option("--save/--no-save", help="Keep profile and history.")
+    ] = True,
     json: AsJsonFile = None,
     quiet: Quiet = False,
 ) -> int:

@@ -43,6 +43,8 @@ def foresee(selection: Selection, store: Store | None = None) -> Foreseen:
     store = store or Store()
     cpu = machine.describe()["cpu"]
     for past in history.past(store=store):
+        if past.origin != "bench":  # few candidates have a speed in it
+            continue
         if past.target != selection.target.name or past.machine != cpu or not past.baseline_tps:
             continue
         result = store.bench(past.id)

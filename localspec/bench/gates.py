@@ -92,13 +92,14 @@ def last_alike(result: Json, store: Store | None = None) -> tuple[int, Compared]
     changed since; another version of localspec or llama.cpp is no hindrance."""
     store = store or Store()
     for past in history.past(store=store):
-        if past.target != result["target"]["name"] or past.status != "complete":
+        same = (past.target, past.status, past.origin)
+        if same != (result["target"]["name"], "complete", "bench"):
             continue
         kept = store.bench(past.id)
         if kept is None:
             continue
         compared = compare_results(kept, result)
-        same = not compared.apart and not compared.settings
-        if same and compared.changes and compared.prompts >= FEWEST_PAIRS:
+        alike = not compared.apart and not compared.settings
+        if alike and compared.changes and compared.prompts >= FEWEST_PAIRS:
             return past.id, compared
     return None

@@ -38,12 +38,19 @@ class Past:
     baseline_tps: float | None
     best: Json | None
     machine: str
+    origin: str = "bench"
 
     def matches(self, words: Iterable[str]) -> bool:
         """Do all words occur in it? A number is its number, too."""
         best = self.best or {}
-        said = (self.target, self.quant, self.status, "quick" if self.quick else "", self.machine)
-        named = (*self.workloads, *self.drafters, str(best.get("verdict") or ""), self.day)
+        said = (self.target, self.quant, self.status, self.machine, self.origin)
+        named = (
+            "quick" if self.quick else "",
+            *self.workloads,
+            *self.drafters,
+            str(best.get("verdict") or ""),
+            self.day,
+        )
         text = " ".join((*said, *named)).lower()
         return all(w.lower() in text or w == str(self.id) for w in words)
 
@@ -131,6 +138,7 @@ def _summary(result: Json) -> Json:
             "status": top["status"],
         },
         "machine": result["machine"].get("cpu") or "",
+        "origin": result.get("origin", "bench"),
     }
 
 
@@ -149,4 +157,5 @@ def _past(kept: KeptBench) -> Past:
         baseline_tps=said["baseline_tps"],
         best=said["best"],
         machine=said["machine"],
+        origin=said.get("origin", "bench"),
     )

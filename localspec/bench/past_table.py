@@ -96,8 +96,9 @@ def _verdict_of(past: Past, signs: Signs) -> str:
 
 
 def measured(past: Past) -> str:
-    """ "17 prompts of chat8, code9, quick, interrupted"."""
+    """ "17 prompts of chat8, code9, quick, interrupted", "8 prompts of chat8, by tune"."""
     parts = [f"{many(past.prompts, 'prompt')} of {', '.join(past.workloads)}"]
+    parts += ["by tune"] if past.origin == "tune" else []
     parts += ["quick"] if past.quick else []
     parts += [past.status] if past.status != "complete" else []
     return ", ".join(parts)

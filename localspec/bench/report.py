@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from localspec import __version__
 from localspec.bench.advice import OtherQuant, advice
@@ -33,6 +33,8 @@ from localspec.records import BenchOptions, BuildInfo, ModelInfo
 from localspec.whole_file import replacing
 
 Json = dict[str, Any]
+Origin = Literal["bench", "tune"]
+"""Of a tuning: its winner against the baseline, on prompts that were not used to choose it."""
 SCHEMA = 1
 
 
@@ -63,6 +65,7 @@ class Report:
     cost_models: tuple[CostModel, ...] | None = None
     """None: not asked for."""
     other_quants: tuple[OtherQuant, ...] = ()
+    origin: Origin = "bench"
 
 
 # ---- the result file --------------------------------------------------------------------------
@@ -81,6 +84,7 @@ def result(report: Report) -> Json:
         unfinished = keep(report.options, report.facts, m, created, report.before)
     return {
         "schema": SCHEMA,
+        "origin": report.origin,
         "created": created,
         "localspec": __version__,
         "machine": dict(report.machine),

@@ -281,6 +281,10 @@ class Result(_Part):
     """The result of ``localspec bench``."""
 
     schema_: Literal[1] = Field(alias="schema")
+    origin: Literal["bench", "tune"] = Field(
+        default="bench",
+        description="tune: its winner against the baseline, on prompts not used to choose it.",
+    )
     created: str = Field(description="ISO 8601, UTC.")
     localspec: str
     machine: dict[str, str | int | float | bool | None]

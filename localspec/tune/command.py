@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec import __version__
+from localspec.bench import history
 from localspec.bench import report as reports
+from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, audit
 from localspec.bench.command import INTERRUPTED, Selection, check, measure
 from localspec.bench.console import make_console
@@ -21,12 +23,12 @@ from localspec.bench.runner import Comparing, Measurement, Runner
 from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import at_depths, load
 from localspec.catalog import left_out, resolve_drafters, resolve_target
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.records import BenchOptions
 from localspec.tune import profiles
 from localspec.tune.course import Tuning, confirming, rows_of
 from localspec.tune.display import Teller, TuneLive, display
-from localspec.tune.outcome import Outcome, outcome
+from localspec.tune.outcome import Outcome, outcome, steady_rows
 from localspec.tune.report import record, render
 from localspec.tune.space import Space
 
@@ -36,7 +38,8 @@ MINUTES = 3.0
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """``bench``: model, drafters, prompts and engine, as for a benchmark. ``name``: of the profile;
-    None: of model and workload. ``save`` False: no profile is written."""
+    None: of model and workload. ``save`` False: no profile is written, and nothing kept in the
+    history."""
 
     bench: BenchOptions
     minutes: float = MINUTES
@@ -71,12 +74,54 @@ def tune(options: TuneOptions) -> int:
         profile = make_profile(options, selection, space, tuned)
         if options.save:
             file = profiles.keep(profile)
-    result = record(tuned, selection, profile, file, options.name)
+    number = failed = None
+    compared = comparison(tuned)
+    if options.save and compared is not None:
+        try:
+            number = history.keep(reports.result(compared))
+        except LocalspecError as error:  # what was found is to be seen all the same
+            failed = error
+    result = record(tuned, selection, profile, file, options.name, number)
     if bench.json:
         reports.write(bench.json, reports.to_json(result))
     console = make_console()
     console.print(render(result, console))
+    if failed is not None and not tuned.report.measurement.interrupted:
+        raise failed
     return INTERRUPTED if tuned.report.measurement.interrupted else 0
+
+
+def comparison(tuned: Tuned) -> reports.Report | None:
+    """The benchmark that a tuning ends with: its winner and the baseline on the prompts held out,
+    by the very runs of which it tells. None where there are no pairs, or not all of them."""
+    report, winner = tuned.report, tuned.outcome.candidate
+    made = report.measurement
+    if winner is None or made.interrupted:
+        return None
+    runs = steady_rows(confirming(made.rows))
+    rows = [replace(r, slot=replace(r.slot, phase="main")) for r in runs]
+    used = {r.slot.prompt for r in rows}
+    pair = (made.plan.baseline_of(winner), winner)
+    plan = replace(
+        made.plan,
+        prompts=tuple(p for p in made.plan.prompts if p in used),
+        candidates=pair,
+        runs=len({r.slot.run for r in rows}),
+    )
+    table = analyse(plan, rows)
+    if table[winner.key].decode.speedup is None:
+        return None
+    final = tuned.outcome.audit
+    return replace(
+        report,
+        measurement=replace(
+            made, plan=plan, rows=rows, status={c.key: made.status[c.key] for c in pair}
+        ),
+        table=table,
+        audits={winner.key: final} if final is not None else {},
+        options=None,  # no benchmark was asked for: it cannot be asked for again
+        origin="tune",
+    )
 
 
 def select(options: TuneOptions) -> tuple[Selection, Space]:

@@ -4,7 +4,8 @@ The file's names: ``decision`` ("faster", "baseline", "undecided") with ``why``,
 ``needs_minutes`` and ``needs_prompts`` where more would decide; ``winner``, with the names of a
 benchmark's candidate, measured over the prompts held out only; ``rounds``, which chose it and whose
 speedups are no result; ``struck_out``, what failed the audit; ``rows``, every run, of which those
-of phase "main" chose and those of phase "confirm" compared.
+of phase "main" chose and those of phase "confirm" compared; ``benchmark``, the number under which
+the history has these.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def record(
     profile: Profile | None,
     file: Path | None,
     name: str | None = None,
+    benchmark: int | None = None,
 ) -> Json:
-    """``name``: what the profile was asked to be called."""
+    """``name``: what the profile was asked to be called; ``benchmark``: the number of the
+    comparison in the history."""
     result, decided, tuning = reports.result(tuned.report), tuned.outcome, tuned.tuning
     winner = None
     if decided.measured is not None:
@@ -100,6 +103,7 @@ def record(
         "struck_out": [_struck(s) for s in tuning.struck],
         "profile": None if profile is None else profile.model_dump(mode="json"),
         "profile_file": None if file is None else str(file),
+        "benchmark": benchmark,
         "rows": result["rows"],
         "resume": None,
     }
@@ -161,6 +165,10 @@ def render(result: Json, console: Console) -> RenderableType:
     lines.append(Text(result["why"], style=style[result["decision"]]))
     lines += [Text(line) for line in _figures(result, console)]
     lines += [Text(line, overflow="fold", no_wrap=False) for line in _next(result)]
+    if result["benchmark"] is not None:
+        lines.append(
+            Text(f"The comparison is benchmark {result['benchmark']} of `localspec history`.")
+        )
     return Group(*lines)
 
 

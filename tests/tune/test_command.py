@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from localspec.bench import gates, history
+from localspec.bench.past_table import measured
+from localspec.bench.result_schema import Result
 from localspec.errors import UsageError
 from localspec.records import BenchOptions, EngineOptions
 from localspec.tune import profiles
@@ -25,6 +28,7 @@ PROMPTS = "\n".join(
 @pytest.fixture(autouse=True)
 def _own_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -73,6 +77,18 @@ def test_from_options_to_result_and_profile(options, capsys):
     assert f"{runs} of the {runs} runs compared end in a loop" in console.export_text()
     decided = result["decision"] != "undecided"
     assert decided == bool(profiles.names()) == (result["profile_file"] is not None)
+    (line,) = history.past(["tune", "mine"])
+    assert line.id == result["benchmark"]
+    assert f"benchmark {line.id} of `localspec history`" in out
+    past = history.read("last")
+    Result.model_validate(past)
+    assert (past["status"], past["resume"]) == ("complete", None)
+    assert [c["method"] for c in past["candidates"]] == ["none", "ngram"]
+    for figure in ("speedup", "speedup_ci", "pairs", "identical", "n_max"):
+        assert past["candidates"][1][figure] == result["winner"][figure]
+    assert [[p["workload"], p["id"]] for p in past["prompts"]] == held_out["comparing"]
+    assert "by tune" in measured(line)
+    assert gates.last_alike(past) is None, "a benchmark is compared with benchmarks"
     if decided:
         kept = profiles.read(profiles.names()[0])
         assert kept.measured.speedup == result["winner"]["speedup"]
