@@ -598,3 +598,67 @@ def test_a_download_on_its_way(
         await pilot.pause()
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
+
+
+LOOKS: dict[str, tuple[str, type, str]] = {
+    "add": ("a", AddScreen, "Q8_0"),
+    "inspect": ("i", InspectScreen, "Fits in memory"),
+    "drafters": ("d", DraftersScreen, "d-Q8_0"),
+    "pull": ("p", Choose, "Q8_0"),
+}
+"""Of each dialog its key, its class, and what it shows when it has found everything."""
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+@pytest.mark.parametrize("which", LOOKS)
+def test_what_the_dialogs_look_like(
+    snap_compare: Any,
+    make_app: MakeApp,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    which: str,
+    size: tuple[int, int],
+) -> None:
+    key, kind, found = LOOKS[which]
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, LocalspecApp)
+        await pilot.press("f2")
+        m = Shown(app, pilot)
+        await m.until(lambda: m.screen._fits)
+        await m.choose("here" if which == "drafters" else "far")
+        await m.press(key)
+        dialog = await m.dialog(kind)
+        if which == "add":
+            dialog.query_one(Input).value = REPO
+            await m.press("enter")
+        await m.until(lambda: any(found in line for line in lines(app)))
+        await pilot.pause(0.2)
+
+    assert snap_compare(make_app(), terminal_size=size, run_before=before)
+
+
+def lines(app: LocalspecApp) -> list[str]:
+    return [strip.text for strip in app.screen._compositor.render_strips()]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+def test_what_the_first_start_looks_like(
+    snap_compare: Any, make_app: MakeApp, settings: SettingsStore, size: tuple[int, int]
+) -> None:
+    settings.values.model = None
+    file = resources.catalogue_file()
+    text = file.read_text("utf-8")
+    file.write_text(text[text.index("[models.far]") :], "utf-8")
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, LocalspecApp)
+        m = Shown(app, pilot)
+        dialog = await m.dialog(FirstStartScreen)
+        await m.until(lambda: len(options(dialog)) == 3)
+        await pilot.pause(0.2)
+
+    assert snap_compare(make_app(), terminal_size=size, run_before=before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 from tui.played import Player, answer, plain
 
+from localspec.errors import EngineDied
 from localspec.tui.app import LocalspecApp
+from localspec.tui.engine import EngineLost
 from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.prompt import Prompt
 
@@ -112,6 +115,46 @@ def test_the_conversations(snap_compare: Any, opened: Any, size: tuple[int, int]
     async def before(pilot: Pilot[Any]) -> None:
         await answered(pilot)
         await pilot.press("ctrl+o")
+        await rest(pilot)
+
+    assert snap_compare(opened(player()), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("keys", ["f1", "ctrl+p", "ctrl+d", "ctrl+l", "ctrl+o r", "ctrl+o delete"])
+def test_what_is_asked_and_explained(
+    snap_compare: Any, opened: Any, keys: str, size: tuple[int, int]
+) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await answered(pilot)
+        for key in keys.split():
+            await pilot.press(key)
+            await rest(pilot)
+
+    assert snap_compare(opened(player()), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("keys", ["", "l"])
+def test_the_engine_died(
+    snap_compare: Any,
+    opened: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: str,
+    size: tuple[int, int],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Path("engine.log")
+    tail = [f"llama_context: line {i} of what it said" for i in range(40)]
+    tail.append("ggml.c:1234: GGML_ASSERT(ctx != NULL) failed")
+    log.write_text("\n".join(tail))
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await rest(pilot)
+        pilot.app.post_message(EngineLost(EngineDied("signal SIGABRT", tail[-12:], str(log))))
+        await rest(pilot)
+        await pilot.press(*keys)
         await rest(pilot)
 
     assert snap_compare(opened(player()), terminal_size=size, run_before=before)
