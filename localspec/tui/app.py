@@ -15,6 +15,7 @@ from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.events import Event, Key, Paste
 from textual.reactive import var
 from textual.screen import Screen
 
@@ -325,6 +326,13 @@ class LocalspecApp(Polite, App[None]):
         if self.opening == mode:  # another may have been asked for since then
             self.action_mode(mode)
             self.opening = None
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            screen = self.screen
+            if isinstance(screen, ModeScreen) and screen._mounted_event.is_set():
+                screen.before_writing(event)
+        await super().on_event(event)
 
     async def _check_bindings(self, key: str, priority: bool = False) -> bool:
         """A key that is pressed while a screen is made waits until its widgets are there."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import Resize, ScreenResume
+from textual.events import Key, Paste, Resize, ScreenResume
 from textual.geometry import Region, Size
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen, Screen
@@ -150,6 +150,10 @@ class ModeScreen(LightScreen[None]):
     @property
     def engine(self) -> EngineService:
         return self.localspec.engine
+
+    def before_writing(self, event: Key | Paste) -> None:
+        """The app has ``event`` and will send it to the widget that has the focus: may move that.
+        Here and not when the event comes, so that what is typed quickly keeps its order."""
 
     async def heard_all(self) -> None:
         """Until what was posted to this screen so far, from any thread, is dealt with: the result

@@ -646,7 +646,7 @@ class ChatScreen(ModeScreen):
         if action == "keep_question":
             return self._editing
         if action in ("leave", "write"):
-            return self.query_one(Prompt).has_focus == (action == "leave")
+            return (self.focused is self.query_one(Prompt)) == (action == "leave")
         return super().check_action(action, parameters)
 
     def action_keep_question(self) -> None:
@@ -659,20 +659,14 @@ class ChatScreen(ModeScreen):
     def action_write(self) -> None:
         self.query_one(Prompt).focus()
 
-    def on_key(self, event: events.Key) -> None:
+    def before_writing(self, event: events.Key | events.Paste) -> None:
         """What is typed beside the prompt and is no key there belongs into it."""
-        if event.is_printable and event.character and event.key not in self.active_bindings:
-            event.stop()
-            event.prevent_default()
-            prompt = self.query_one(Prompt)
-            self.set_focus(prompt)
-            prompt.insert(event.character)
-
-    def on_paste(self, event: events.Paste) -> None:
-        event.stop()
         prompt = self.query_one(Prompt)
-        self.set_focus(prompt)
-        prompt.post_message(events.Paste(event.text))
+        if self.focused is not prompt and (
+            isinstance(event, events.Paste)
+            or (event.is_printable and event.key not in self.active_bindings)
+        ):
+            self.set_focus(prompt)
 
     @work(group="answer")
     async def _answer(self, kind: Kind, text: str) -> None:

@@ -88,7 +88,6 @@ class Prompt(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         """What is pasted is put in afterwards, by the class above."""
-        event.stop()  # a screen takes what was pasted elsewhere
         if self.document.line_count + event.text.count("\n") > LONG:
             self.soft_wrap = False
 
