@@ -330,7 +330,8 @@ class LocalspecApp(Polite, App[None]):
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             screen = self.screen
-            if isinstance(screen, ModeScreen) and screen._mounted_event.is_set():
+            made: asyncio.Event = screen._mounted_event
+            if isinstance(screen, ModeScreen) and made.is_set():
                 screen.before_writing(event)
         await super().on_event(event)
 
