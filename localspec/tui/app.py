@@ -20,7 +20,7 @@ from textual.reactive import var
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
-from localspec.tui import ahead
+from localspec.tui import ahead, pasting
 from localspec.tui.engine import (
     EngineLost,
     EngineService,
@@ -377,6 +377,7 @@ class _Started(LocalspecApp):
 
 def run() -> int:
     """Open the app and stay until the person leaves; returns the exit code."""
+    pasting.install()
     app = _Started()
     app.run()
     return app.return_code or 0
