@@ -191,5 +191,7 @@ def _candidates(options: BenchOptions, target: Target) -> tuple[Candidate, ...]:
         n_max=n_max,
         p_min=options.p_min,
         sampled=options.sampled,
+        trees=options.trees[:1],
+        chains=options.chains,
         temperatures=temperatures(options)[:1],
     )

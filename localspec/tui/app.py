@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -34,7 +34,7 @@ from localspec.tui.pulls import PullEnded, Pulls
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
 from localspec.tui.screens.explain import ExplainScreen
-from localspec.tui.settings import SettingsStore
+from localspec.tui.settings import Settings, SettingsStore
 from localspec.tui.stylesheet import Sheet
 from localspec.tui.theme import DARK, shaded, themes
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
@@ -50,11 +50,26 @@ ENGINE_CHECK_SECONDS = 1.0
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What the person works with, on every screen: a target and its drafter, as the command line's
-    --model, --drafter and --n-max. ``model`` None: nothing was chosen yet."""
+    --model, --drafter, --n-max, --p-min and --tree; the last two come from profiles. ``model``
+    None: nothing was chosen yet."""
 
     model: str | None = None
     drafter: str = "auto"
     n_max: int | Literal["auto"] | None = None
+    p_min: float | None = None
+    tree: int | Literal["auto"] = 0
+
+    @classmethod
+    def of(cls, kept: Settings) -> Setup:
+        n_max = kept.n_max if isinstance(kept.n_max, int) else None
+        tree = kept.tree if isinstance(kept.tree, int) else 0
+        return cls(
+            kept.model,
+            kept.drafter,
+            "auto" if kept.n_max == "auto" else n_max,
+            kept.p_min,
+            "auto" if kept.tree == "auto" else tree,
+        )
 
 
 class LocalspecApp(Polite, App[None]):
@@ -107,11 +122,7 @@ class LocalspecApp(Polite, App[None]):
         self.pulls = Pulls(self.post_message)
         self._first_download: asyncio.Task[FirstDownload | None] | None = None
         kept = self.settings.values
-        n_max = kept.n_max if isinstance(kept.n_max, int) else None
-        self.set_reactive(
-            LocalspecApp.setup,
-            Setup(kept.model, kept.drafter, "auto" if kept.n_max == "auto" else n_max),
-        )
+        self.set_reactive(LocalspecApp.setup, Setup.of(kept))
         self.few_colours = self.console.color_system in (None, "standard") or self.no_color
         """There are 16 of them or none: a tint is lost."""
         for theme in themes(few_colours=self.few_colours, no_colour=self.no_color):
@@ -236,13 +247,16 @@ class LocalspecApp(Polite, App[None]):
 
     def use(self, **changes: Any) -> None:
         """Choose a model, drafter or draft length (fields of Setup) for all screens and the next
-        start. Another model begins with its recommended drafter."""
+        start. Another model begins with its recommended drafter, and what a profile said of the
+        last drafter holds for no other; a draft length that is chosen is a chain's."""
         if changes.get("model", self.setup.model) != self.setup.model:
             changes = {"drafter": "auto", "n_max": None, **changes}
+        if "drafter" in changes:
+            changes = {"p_min": None, "tree": 0, **changes}
+        elif "n_max" in changes:
+            changes = {"tree": 0, **changes}
         self.setup = replace(self.setup, **changes)
-        self.settings.change(
-            model=self.setup.model, drafter=self.setup.drafter, n_max=self.setup.n_max
-        )
+        self.settings.change(**asdict(self.setup))
 
     def notify(self, message: str, *, title: str = "", **how: Any) -> None:
         """Every notice; of what is done with a command elsewhere it names the app's way."""

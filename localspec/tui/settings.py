@@ -27,6 +27,10 @@ class Settings(msgspec.Struct, kw_only=True):
     """Its drafter, as ``--drafter``."""
     n_max: int | str | None = None
     """Draft length, "auto", or None: as the drafter's makers recommend."""
+    p_min: float | None = None
+    """The drafter's probability under which a draft ends; None: as its makers recommend."""
+    tree: int | str = 0
+    """Nodes of a draft tree, "auto", or 0: chains."""
     tint: bool = True
     """Show which text was drafted."""
     panel: bool = True

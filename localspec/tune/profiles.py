@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import count
 from pathlib import Path
@@ -111,7 +111,11 @@ class Profile(_Part):
 
     def sentence(self) -> str:
         """What it says, in one sentence."""
-        day, m = self.created.date().isoformat(), self.measured
+        return self.told(self.created.date().isoformat())
+
+    def told(self, day: str) -> str:
+        """The same, with when it was tuned in the words of ``day``."""
+        m = self.measured
         on = "one prompt" if m is not None and m.this_prompt_only else ", ".join(self.workloads)
         if self.drafter is None:
             best = f" (the best drafter: {speedup(m)})" if m else ""
@@ -253,6 +257,17 @@ def pick(words: str, target: Target, model: str) -> tuple[Profile, tuple[str, ..
                 f"Make one with: {tune_command(model)}",
             )
         return profile, ()
+    mine, unread = of_target(target)
+    if not mine:
+        raise UsageError(
+            " ".join([f"There is no profile of {target.name}.", *unread]),
+            f"Make one with: {tune_command(model)}",
+        )
+    return mine[0], unread
+
+
+def of_target(target: Target) -> tuple[list[Profile], tuple[str, ...]]:
+    """Its profiles, the latest first, and what cannot be read of all there are."""
     found, unread = [], []
     for name in names():
         try:
@@ -260,12 +275,7 @@ def pick(words: str, target: Target, model: str) -> tuple[Profile, tuple[str, ..
         except ProfileError as error:
             unread.append(str(error))
     mine = [p for p in found if _is_of(p, target)]
-    if not mine:
-        raise UsageError(
-            " ".join([f"There is no profile of {target.name}.", *unread]),
-            f"Make one with: {tune_command(model)}",
-        )
-    return max(mine, key=lambda p: p.created), tuple(unread)
+    return sorted(mine, key=lambda p: p.created, reverse=True), tuple(unread)
 
 
 def tune_command(model: str) -> str:
@@ -311,10 +321,15 @@ def setup(words: str, target: Target, model: str, engine: EngineOptions | None =
         said.append("It goes on without speculation.")
     if doubts:
         said.append(f"That need not hold now: {'; '.join(doubts)}. {again}")
-    found = (*remarks, *said)
+    return replace(as_options(profile, target), remarks=(*remarks, *said))
+
+
+def as_options(profile: Profile, target: Target) -> Setup:
+    """What it says, whether that holds or not."""
+    drafter = profile.drafter
     if drafter is None:
-        return Setup("none", remarks=found)
-    return Setup(_words(drafter, target), drafter.n_max, drafter.p_min, drafter.tree, found)
+        return Setup("none")
+    return Setup(_words(drafter, target), drafter.n_max, drafter.p_min, drafter.tree)
 
 
 def _words(drafter: Drafting, target: Target) -> str:

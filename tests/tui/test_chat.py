@@ -7,6 +7,8 @@ import json
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 from tui.played import Player, answer, plain
 
+from localspec import machine
+from localspec.bench.ab import _candidates as ab_candidates
+from localspec.catalog import resolve_drafters, resolve_target
 from localspec.errors import EngineDied
 from localspec.store import Store, Talk, Turn
-from localspec.tui.app import LocalspecApp
+from localspec.tui.app import LocalspecApp, Setup
+from localspec.tui.screens.ab import ABScreen
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.chat_settings import ChatSettingsScreen
 from localspec.tui.screens.conversations import ConversationsScreen
@@ -35,6 +41,7 @@ from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
 from localspec.tui.widgets.turns import AnswerView, Question
+from localspec.tune import profiles
 
 MakeApp = Callable[..., LocalspecApp]
 TEXT = "Here [is a list|of] of [three things]: one, [two and] three."
@@ -559,6 +566,75 @@ async def test_speculation_drafter_and_length_change_between_turns_without_a_new
         options.highlighted = 5
         await c.press("enter")
         assert (engine.opened[-1][1].method, engine.opened[-1][1].n_max) == ("ngram", 4)
+        assert engine.starts == 1
+
+
+async def test_what_tuning_found_is_offered_and_used_with_all_its_settings(
+    chat: Any, settings: SettingsStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(profiles, "folder", lambda: tmp_path / "profiles")
+    target = resolve_target("demo")
+    (spec,) = resolve_drafters(target, ("eagle3",))
+    now, day = datetime.now(UTC), timedelta(days=3)
+    for name, speedup, how in (
+        ("code", 1.3, {"n_max": 4, "p_min": 0.35}),
+        ("trees", 1.1, {"n_max": 5, "tree": 8}),
+    ):
+        profiles.keep(
+            profiles.Profile(
+                name=name,
+                created=now - day,
+                model="demo",
+                target=profiles.File.of(target.path),
+                workloads=("code9",),
+                drafter=profiles.drafting(spec.settings(**how), "eagle3"),
+                measured=profiles.Measured(
+                    speedup=speedup, interval=(speedup - 0.1, speedup + 0.1), prompts=4, pairs=4
+                ),
+                machine=machine.describe(),
+                build={"llama_cpp_python": metadata.version("llama-cpp-python")},
+                localspec="1",
+            )
+        )
+
+    async def choose(words: str) -> str:
+        """The line that is marked, before the one with ``words`` is taken."""
+        await c.press("ctrl+d")
+        await c.until(lambda: isinstance(c.app.screen, Choose))
+        options = c.app.screen.query_one(OptionList)
+        lines = [" ".join(str(o.prompt).split()) for o in options.options]
+        options.highlighted = next(i for i, line in enumerate(lines) if words in line)
+        offered.update(lines)
+        await c.press("enter")
+        return next(line for line in lines if line.startswith("●"))
+
+    engine, offered = Player(*["one two three"] * 4), set[str]()
+    async with chat(engine) as c:
+        await c.ask("a")
+        assert (await choose("profile code")).startswith("● auto")
+        said = "eagle3 n=4 p_min=0.35 is 1.30x [1.20, 1.40] on code9, tuned 3 d ago"
+        assert f"profile code {said}" in offered
+        await c.until(lambda: engine.opened[-1][1].method == "eagle3")
+        used = engine.opened[-1][1]
+        assert (used.n_max, used.p_min, used.tree) == (4, 0.35, 0)
+        assert Setup.of(SettingsStore(settings.path).values) == Setup("demo", "eagle3", 4, 0.35)
+        assert (await choose("profile trees")).startswith("● profile code")
+        await c.until(lambda: engine.opened[-1][1].tree)
+        assert (engine.opened[-1][1].n_max, engine.opened[-1][1].tree) == (5, 8)
+        assert "eagle3 tree 8" in str(c.screen.query_one("#setup-line", Static).content)
+        await c.press("f4")
+        ab = c.app.screen
+        assert isinstance(ab, ABScreen)
+        asked = ab._options("x")
+        assert (asked.drafters, asked.n_max, asked.trees, asked.chains) == (
+            ("eagle3",), (5,), (8,), False,
+        )  # fmt: skip
+        drafted = ab_candidates(asked, target)[1].drafter
+        assert (drafted.method, drafted.n_max, drafted.tree) == ("eagle3", 5, 8)
+        await c.press("f3")
+        assert (await choose("ngram")).startswith("● profile trees")
+        await c.until(lambda: engine.opened[-1][1].method == "ngram")
+        assert c.app.setup == Setup("demo", "ngram"), "what was of another drafter is gone"
         assert engine.starts == 1
 
 

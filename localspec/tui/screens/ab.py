@@ -363,6 +363,9 @@ class ABScreen(ModeScreen):
             model=setup.model,
             drafters=(_drafter_of(setup),),
             n_max=() if setup.n_max is None else (setup.n_max,),
+            p_min=setup.p_min,
+            trees=(setup.tree,) if setup.tree else (),
+            chains=not setup.tree,
             prompt=prompt,
             max_tokens=int(str(self.query_one("#tokens", Select).value)),
         )

@@ -22,7 +22,7 @@ from textual.widgets import Static
 
 from localspec.errors import EngineDied, LocalspecError
 from localspec.tui.engine import Job, Status
-from localspec.tui.live import Figures, Meter
+from localspec.tui.live import Figures, Meter, age
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.widgets.bound import Bound, hint
 from localspec.tui.widgets.prompt import Prompt
@@ -463,7 +463,9 @@ class ChatScreen(ModeScreen):
         if not self._speculates:
             return "no drafter"
         if facts is not None and facts.drafter.method != "none":
-            return f"{facts.drafter.name} n {facts.drafter.draft_length}"
+            return drafting(facts.drafter)
+        if setup.tree:
+            return f"{setup.drafter} tree {setup.tree}"
         return setup.drafter + (f" n {setup.n_max}" if setup.n_max else "")
 
     def watch_figures(self) -> None:
@@ -555,7 +557,7 @@ class ChatScreen(ModeScreen):
         setup, given = wish.setup, wish.settings
         drafter = setup.drafter if wish.speculation else "none"
         options = _options(setup, given, drafter)
-        chat, asked = self._chat, (drafter, setup.n_max)
+        chat, asked = self._chat, (drafter, setup.n_max, setup.p_min, setup.tree)
         begin = wish.opened
         if chat is None or chat.options.model != setup.model:
             begin = True  # the conversation goes on with this model
@@ -960,15 +962,22 @@ class ChatScreen(ModeScreen):
         if setup.model is None:
             self.localspec.action_first_model()
             return
-        choices = await asyncio.to_thread(_drafters, setup.model)
-        if isinstance(choices, LocalspecError):
-            self.tell(choices)
+        try:
+            choices, current = await asyncio.to_thread(_drafters, setup)
+            chosen = await self.app.push_screen_wait(Choose("Drafter", choices, current))
+            if chosen is None:
+                return
+            use: dict[str, Any] = {"drafter": chosen, "n_max": None}
+            if chosen.startswith(PROFILE):
+                name = chosen.removeprefix(PROFILE)
+                use, remarks = await asyncio.to_thread(_of_profile, name, setup.model)
+                self.notify(" ".join(remarks), markup=False, timeout=8)
+        except LocalspecError as error:
+            self.tell(error)
             return
-        chosen = await self.app.push_screen_wait(Choose("Drafter", choices, setup.drafter))
-        if chosen:
-            if chosen != "none":
-                self.set_reactive(ChatScreen.speculation, True)
-            self.localspec.use(drafter=chosen, n_max=None)
+        if use["drafter"] != "none":
+            self.set_reactive(ChatScreen.speculation, True)
+        self.localspec.use(**use)
 
     @work
     async def action_length(self) -> None:
@@ -1228,10 +1237,19 @@ def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
         model=setup.model,
         drafter=drafter,
         n_max=setup.n_max,
+        p_min=setup.p_min,
+        tree=setup.tree,
         system=given.system,
         max_tokens=given.max_tokens,
         engine=EngineOptions(sampler=given.sampler, thinking=given.thinking),
     )
+
+
+def drafting(drafter: DrafterSettings) -> str:
+    """ "eagle3 n 3", "eagle3 tree 16"."""
+    if drafter.tree:
+        return f"{drafter.name} tree {drafter.tree_size}"
+    return f"{drafter.name} n {drafter.draft_length}"
 
 
 def _turn(turn: Turn) -> tuple[Said, Origin | None]:
@@ -1243,19 +1261,44 @@ def _turn(turn: Turn) -> tuple[Said, Origin | None]:
     return Said(turn.role, turn.content), origin
 
 
-def _drafters(model: str) -> list[tuple[str, str, str]] | LocalspecError:
-    """What ``Choose`` shows: the drafters that go with ``model``."""
-    from localspec.catalog import resolve_target
+PROFILE = "profile "
+NO_BREAK = "\u00a0"
 
-    try:
-        target = resolve_target(model)
-    except LocalspecError as error:
-        return error
+
+def _drafters(setup: Setup) -> tuple[list[tuple[str, str, str]], str]:
+    """What ``Choose`` shows: the drafters that go with the model, and what `localspec tune` found
+    best for it; and which of them is chosen now."""
+    from localspec.catalog import resolve_target
+    from localspec.tune import profiles
+
+    assert setup.model is not None
+    target = resolve_target(setup.model)
+    tuned, _ = profiles.of_target(target)
+    now, current = (setup.drafter, setup.n_max, setup.p_min, setup.tree), setup.drafter
+    shown = []
+    for profile in tuned:
+        value, found = f"{PROFILE}{profile.name}", profiles.as_options(profile, target)
+        if now == (found.drafter, found.n_max, found.p_min, found.tree) and found.n_max:
+            current = value
+        when = age(time.time() - profile.created.timestamp()).replace(" ", NO_BREAK)
+        shown.append((value, value, profile.told(when)))
     return [
         ("auto", "auto", "the recommended one"),
+        *shown,
         *((d.name, d.name, ("★ " if d.recommended else "") + d.note) for d in target.drafters),
         ("none", "none", "plain decoding"),
-    ]
+    ], current
+
+
+def _of_profile(name: str, model: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What to use by a profile, and what to tell. Raises LocalspecError where it does not hold."""
+    from localspec.catalog import resolve_target
+    from localspec.records import EngineOptions
+    from localspec.tune import profiles
+
+    found = profiles.setup(name, resolve_target(model), model, EngineOptions())
+    use = {"drafter": found.drafter, "n_max": found.n_max, "p_min": found.p_min, "tree": found.tree}
+    return use, found.remarks
 
 
 def _facts(chat: ChatSession) -> Facts | None:
@@ -1295,5 +1338,5 @@ def _inspected(chat: ChatSession, run: Generation) -> Inspected:
     ids = tuple(sorted({*run.tokens, *(token for draft in run.drafts for token in draft)}))
     texts = dict(zip(ids, chat.engine.pieces(ids), strict=True))
     drafter = chat.drafter
-    words = f"{drafter.name} n {drafter.draft_length}" if drafter.n_max else "no drafter"
+    words = drafting(drafter) if drafter.n_max else "no drafter"
     return Inspected(run, texts, words)

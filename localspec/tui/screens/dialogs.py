@@ -79,6 +79,9 @@ class NotedOptions(OptionList):
     """Options (mark and name, a note about it): the notes stand in a column of their own, however
     many lines they take."""
 
+    DEFAULT_CSS = """
+    NotedOptions { scrollbar-gutter: stable; scrollbar-size-vertical: 1; }
+    """
     NARROWEST = 24
     """Columns that a note needs; where there are fewer it stands below its name."""
 
