@@ -491,9 +491,9 @@ class ChatScreen(ModeScreen):
         a conversation that was opened again, which the next question evaluates."""
         if self._prompt_tokens and self._meter is not None:
             return self._prompt_tokens + self._meter.counts.decode_tokens
-        if self._opened:
+        if self._opened or self._facts is None:
             return None if self._talk else 0
-        return self._facts.held if self._facts else None
+        return self._facts.held
 
     @on(Known)
     def _known(self, message: Known) -> None:

@@ -64,8 +64,7 @@ def rate(value: float | None) -> str:
 
 
 def context(figures: Figures) -> str:
-    unknown = "-" if figures.n_ctx else "0"
-    held = unknown if figures.held is None else f"{figures.held:,}"
+    held = "-" if figures.held is None else f"{figures.held:,}"
     return f"ctx {held}/{figures.n_ctx:,}" if figures.n_ctx else f"ctx {held}"
 
 
@@ -220,7 +219,8 @@ class SpeedLine(Steady):
             times = (f"{figures.speedup:.2f}x", _colour(figures.speedup))
             against = Content.assemble(times, f" of {base.tps:.1f}")
         elif base is not None:
-            against = Content(f"baseline {base.tps:.1f}")
+            when = f" ({age(time.time() - base.measured)})" if lines == 1 else ""
+            against = Content(f"baseline {base.tps:.1f}{when}")
         else:
             against = Content(f"baseline not measured ({measure_key})")
         length = figures.accept_length
