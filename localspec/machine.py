@@ -24,7 +24,12 @@ _ROOT = Path("/")
 # Cores below this share of the fastest are efficiency cores. Not 1: the favoured turbo cores of one
 # kind report a few percent more than their siblings.
 _PERFORMANCE_SHARE = 0.75
+# Other load that is warned of: 5 % of the machine, as runs that differ by that much are "disturbed",
+# and a quarter of a processor at least. The rows of a matrix are dealt out evenly, so one thread that
+# shares its processor with as much can hold up all of them by about as much; what a machine at rest
+# does in the background, and what the clock's ticks make of half a second, stays below.
 _COMPETING_SHARE = 0.05
+_COMPETING_PROCESSORS = 0.25
 _COMPETING_SECONDS = 0.5
 _LOW_MEMORY = 0.08
 _GIB = 1 << 30
@@ -395,9 +400,9 @@ def _competing_load(engine_pid: int | None) -> str | None:
     time.sleep(_COMPETING_SECONDS)
     elapsed = time.perf_counter() - start
     load = meter.sample().other_load
-    if load is None or load <= _COMPETING_SHARE:
-        return None
     cpus = psutil.cpu_count() or 1
+    if load is None or load * cpus < max(_COMPETING_PROCESSORS, _COMPETING_SHARE * cpus):
+        return None
     sentence = f"Other programs use {load * cpus:.1f} of this machine's {cpus} logical processors"
     used = {p: (s - before[p]) / elapsed for p in before if (s := _seconds(p)) is not None}
     busiest = max(used, key=lambda p: used[p], default=None)

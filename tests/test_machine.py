@@ -204,8 +204,30 @@ def test_a_competing_process_is_named(busy, monkeypatch: pytest.MonkeyPatch) -> 
     assert "(most: " in load
 
 
+@pytest.mark.parametrize(
+    ("share", "processors", "said"),
+    [
+        (0.06, 2, None),  # 0.1 of a processor: a machine at rest
+        (0.2, 2, "0.4 of this machine's 2"),
+        (0.01, 64, None),
+        (0.06, 64, "3.8 of this machine's 64"),
+    ],
+)
+def test_what_a_machine_does_at_rest_is_no_load(
+    monkeypatch: pytest.MonkeyPatch, share: float, processors: int, said: str | None
+) -> None:
+    monkeypatch.setattr(machine, "_COMPETING_SECONDS", 0.0)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: processors)
+    monkeypatch.setattr(machine.LoadMeter, "sample", lambda _: machine.Sample(share, None))
+    warned = [w for w in machine.warnings() if "Other programs" in w]
+    assert [w.split(" logical")[0].removeprefix("Other programs use ") for w in warned] == (
+        [said] if said else []
+    )
+
+
 def test_the_engine_is_no_competitor(busy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_COMPETING_SHARE", 0.0)
+    monkeypatch.setattr(machine, "_COMPETING_PROCESSORS", 0.0)
     monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [])
     assert not any(str(busy.pid) in w for w in machine.warnings(engine_pid=busy.pid))
 

@@ -228,6 +228,29 @@ async def test_drafters_that_are_not_here_cannot_be_chosen(make_app: MakeApp) ->
         assert choices.selected == ["ngram"]
 
 
+async def test_another_target_begins_with_all_its_drafters(make_app: MakeApp) -> None:
+    from localspec.catalog import NGRAM, DrafterSpec, Target
+
+    app = make_app()
+    small, mtp = DrafterSpec("small", "draft-model"), DrafterSpec("mtp", "mtp")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f5")
+        await until(pilot, lambda: app.screen.query_one("#drafters", SelectionList).option_count)
+        setup = app.screen.query_one(BenchSetup)
+        choices = app.screen.query_one("#drafters", SelectionList)
+        setup.offer(Target("one", Path("one.gguf"), "One", (NGRAM, mtp)))
+        choices.deselect("ngram")
+        setup.offer(Target("two", Path("two.gguf"), "Two", (NGRAM, small)))
+        assert choices.selected == ["ngram", "small"]
+        choices.deselect("ngram")
+        far = DrafterSpec("far", "eagle3", absent="far")
+        setup.offer(Target("two", Path("two.gguf"), "Two", (NGRAM, small, far)))
+        assert choices.selected == ["small"], "of the same target it stays as it was"
+        here = DrafterSpec("far", "eagle3")
+        setup.offer(Target("two", Path("two.gguf"), "Two", (NGRAM, small, here)))
+        assert choices.selected == ["small", "far"], "what has come since is ticked"
+
+
 def test_lengths_are_read_as_the_command_line_reads_them() -> None:
     assert lengths_of(" 3,5 8 auto,3") == (3, 5, 8, "auto")
     assert lengths_of("") == ()

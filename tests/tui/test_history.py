@@ -134,10 +134,17 @@ async def test_past_benchmarks_are_listed_and_filtered(app: LocalspecApp) -> Non
         await pilot.press(*" nobody")
         await until(pilot, lambda: numbers(screen) == [])
         assert "Nothing has these words" in str(screen.query_one("#list Static", Static).content)
-        screen.query_one("#list Input", Input).value = ""
+        words = screen.query_one("#list Input", Input)
+        await pilot.press("escape")
+        assert (words.value, words.has_focus) == ("", True)
         await until(pilot, lambda: numbers(screen) == ["2", "1"])
-        await pilot.press("enter")
+        await pilot.press("escape")
         assert screen.query_one("#list Figures").has_focus
+        await pilot.press("slash", *"nobody", "enter")
+        await until(pilot, lambda: numbers(screen) == [])
+        assert screen.query_one("#list Figures").has_focus
+        await pilot.press("escape")
+        await until(pilot, lambda: numbers(screen) == ["2", "1"])
 
 
 async def test_one_is_opened_as_it_was_reported(app: LocalspecApp, tmp_path: Path) -> None:

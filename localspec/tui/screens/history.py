@@ -54,7 +54,7 @@ class HistoryScreen(ModeScreen):
         "draft length",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", tooltip="Back to the list; else stop the engine"),
+        Binding("escape", "back", "Back", tooltip="Clear the filter; back; stop the engine"),
         Binding("space", "mark", "Mark", tooltip="Mark one of two to compare"),
         Binding("c", "compare", "Compare", tooltip="Compare the two marked, the earlier first"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Words to look for"),
@@ -263,9 +263,12 @@ class HistoryScreen(ModeScreen):
             return None
 
     def action_back(self) -> None:
+        words = self.query_one("#list Input", Input)
         if self.state != "list":
             self.state = "list"
-        elif self.query_one("#list Input").has_focus:
+        elif words.value:
+            words.value = ""
+        elif words.has_focus:
             self._to_list()
         else:
             self.action_stop()

@@ -19,6 +19,8 @@ from localspec.errors import UsageError
 from localspec.tui.wording import in_app
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from localspec.catalog import Target
     from localspec.records import BenchOptions
 
@@ -79,6 +81,9 @@ class BenchSetup(VerticalScroll):
     class Changed(Message):
         """Something else is chosen."""
 
+    _target: Path | None = None
+    """Whose drafters are shown."""
+
     def compose(self) -> ComposeResult:
         yield Static(id="target")
         with Horizontal(id="choices"):
@@ -105,12 +110,17 @@ class BenchSetup(VerticalScroll):
         )
 
     def offer(self, target: Target) -> None:
-        """Show the drafters of ``target``; those whose files are not here cannot be chosen."""
+        """Show the drafters of ``target``; those whose files are not here cannot be chosen. All
+        others are chosen to begin with; what was unticked of the same target stays so."""
         self.query_one("#target", Static).update(
             Content.assemble("Target ", (target.name, "bold"), (f"  {target.title}", "$text-muted"))
         )
         choices = self.query_one("#drafters", SelectionList)
-        chosen = set(choices.selected) if choices.option_count else None
+        offered = [choices.get_option_at_index(i) for i in range(choices.option_count)]
+        unticked = {o.value for o in offered if not o.disabled} - set(choices.selected)
+        if self._target != target.path:
+            unticked = set()
+        self._target = target.path
         choices.clear_options()
         choices.add_options(
             Selection(
@@ -119,7 +129,7 @@ class BenchSetup(VerticalScroll):
                     ("  not here: F2, then d, gets it" if d.absent else "", "$text-muted"),
                 ),
                 d.name,
-                not d.absent and (chosen is None or d.name in chosen),
+                not d.absent and d.name not in unticked,
                 disabled=bool(d.absent),
             )
             for d in target.drafters
