@@ -24,10 +24,10 @@ _ROOT = Path("/")
 # Cores below this share of the fastest are efficiency cores. Not 1: the favoured turbo cores of one
 # kind report a few percent more than their siblings.
 _PERFORMANCE_SHARE = 0.75
-# Other load that is warned of: 5 % of the machine, as runs that differ by that much are "disturbed",
-# and a quarter of a processor at least. The rows of a matrix are dealt out evenly, so one thread that
-# shares its processor with as much can hold up all of them by about as much; what a machine at rest
-# does in the background, and what the clock's ticks make of half a second, stays below.
+# Other load that is warned of: 5 % of the machine, as runs that differ by that much are
+# "disturbed", and a quarter of a processor at least. The rows of a matrix are dealt out evenly, so
+# one thread that shares its processor with so much can hold up all of them by about as much; what
+# a machine at rest does, and what the clock's ticks make of half a second, stays below.
 _COMPETING_SHARE = 0.05
 _COMPETING_PROCESSORS = 0.25
 _COMPETING_SECONDS = 0.5

@@ -7,8 +7,8 @@ section 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 LLAMA_CPP_PYTHON = "0.3.36"
@@ -321,12 +321,13 @@ class Scores(NamedTuple):
     ``p[i]`` is the target's probability of drafted token i after the whole sampler (at temperature
     0: before the argmax is taken), None where its row was not evaluated; ``q[i]`` the drafter's, of
     a token drawn by chance after the sampler too, else by its own logits (None: it has none, as an
-    n-gram has). ``emitted`` are the target's probabilities of the tokens that the step emitted.
+    n-gram has). ``emitted`` are the target's probabilities of the tokens that the step emitted,
+    None where they were not asked for (``Generation.scored_by``).
     """
 
     p: tuple[float | None, ...]
     q: tuple[float | None, ...]
-    emitted: tuple[float, ...]
+    emitted: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +364,38 @@ class Generation:
         """Evaluated prompt tokens / prefill time; cached tokens are not counted."""
         n = self.prompt_tokens - self.cached_tokens
         return n / self.times.prefill if n and self.times.prefill > 0 else None
+
+    def scored_by(self, again: Generation) -> Generation:
+        """This run with the scores of ``again``, the same made once more: steps, counts and times
+        stay its own. None where the other one's text or drafts were others."""
+        parted = _shared(self.tokens, again.tokens)
+        emitted: dict[int, float | None] = {}
+        known: dict[int, tuple[Scores, tuple[tuple[int, int], ...]]] = {}
+        for (at, nodes), score in zip(again._drafted(), again.scores, strict=True):
+            emitted |= {at + i: p for i, p in enumerate(score.emitted) if at + i < parted}
+            if at <= parted:  # all before it is the same
+                known[at] = score, nodes
+        scores = []
+        for step, (at, nodes) in zip(self.steps, self._drafted(), strict=True):
+            score, others = known.get(at, (Scores((), (), ()), ()))
+            n = _shared(nodes, others)
+            rest: tuple[None, ...] = (None,) * (len(nodes) - n)
+            of_step = tuple(emitted.get(at + i) for i in range(step.tokens))
+            scores.append(Scores(score.p[:n] + rest, score.q[:n] + rest, of_step))
+        return replace(self, scores=tuple(scores))
+
+    def _drafted(self) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+        """Of each step the index of its first token, and its draft's tokens with their parents."""
+        at = 1  # the first token came from the prefill
+        for step, tokens, parents in zip(self.steps, self.drafts, self.parents, strict=True):
+            yield at, tuple(zip(tokens, parents or range(-1, len(tokens) - 1), strict=True))
+            at += step.tokens
+
+
+def _shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many items they both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,10 +292,12 @@ class ChatSession:
 
     def score(self) -> Generation:
         """The last answer once more, from the same seed, with what target and drafter thought of
-        each token; the conversation stays as it is."""
+        each token; the conversation stays as it is. An answer that ended by itself has room for a
+        draft beyond its end, as it had."""
         asked, last = self._last_asked()
         assert self._session is not None
-        again = self._once_more(self._session, asked, last, scores=True).drain()
+        room = max(map(len, last.drafts), default=0) if last.stop in ("eog", "stop") else 0
+        again = self._once_more(self._session, asked, last, room, scores=True).drain()
         self._evaluated = again.prompt_tokens + len(again.tokens)
         return again
 
@@ -325,13 +327,13 @@ class ChatSession:
         return self._asked, self.last
 
     def _once_more(
-        self, session: str, asked: Asked, last: Generation, *, scores: bool = False
+        self, session: str, asked: Asked, last: Generation, room: int = 0, *, scores: bool = False
     ) -> Stream:
         return self.engine.stream(
             session,
             asked.prompt.ids,
             sampler=asked.sampler,
-            max_tokens=len(last.tokens),
+            max_tokens=len(last.tokens) + room,
             stop=(*self.options.stop, *asked.prompt.stop),
             reuse=True,
             record=True,

@@ -382,6 +382,7 @@ def test_an_answer_runs_again_as_baseline_and_with_scores_and_the_chat_goes_on(
         scored = chat.score()
         assert scored.tokens == run.tokens
         assert scored.drafts == run.drafts
+        assert run.scored_by(scored) == replace(run, scores=scored.scores)
         assert len(scored.scores) == len(run.steps)
         before = list(chat.conversation.messages)
         for _ in chat.ask("And backwards?"):

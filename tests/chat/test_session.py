@@ -20,7 +20,14 @@ from localspec.errors import (
     SpeculationRefused,
     UsageError,
 )
-from localspec.records import ChatOptions, Counts, DrafterSettings, EngineOptions, Generation
+from localspec.records import (
+    ChatOptions,
+    Counts,
+    DrafterSettings,
+    EngineOptions,
+    Generation,
+    StopReason,
+)
 from tests.chat.scripted import END, ScriptedEngine, model_info, odd, said, tokenize
 
 DRAFT = DrafterSpec("small", "draft-model", Path("/models/small.gguf"), n_max=3, recommended=True)
@@ -407,6 +414,17 @@ def test_a_conversation_begun_with_its_origins_goes_on_with_the_ids_it_had() -> 
         finish(chat.ask("3"))
         assert engine.prompts[4][: len(engine.prompts[1])] == engine.prompts[1]
         assert set(odd("two")) <= set(engine.prompts[4])
+
+
+@pytest.mark.parametrize(("stop", "room"), [("eog", 2), ("length", 0)])
+def test_a_run_for_p_and_q_has_the_room_that_the_answer_had(stop: StopReason, room: int) -> None:
+    """A draft that reached beyond the end would else be cut."""
+    one = replace(said("one", stop=stop), drafts=((1,), (2, 3)))
+    engine = ScriptedEngine(one, one)
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        chat.score()
+        assert engine.max_tokens[1] == len(one.tokens) + room
 
 
 @pytest.mark.parametrize("what", ["system", "prompt", "model", "none"])

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -648,9 +649,15 @@ async def test_steps_are_looked_at_and_p_comes_on_request(chat: Any) -> None:
         await c.press("f9")
         assert "no answer with steps" in c.notes
         await c.ask("x")
+        first = engine.last
+        assert first is not None
+        slow = tuple(step._replace(t_verify=9.0) for step in first.steps)
+        engine.last = replace(first, steps=slow, counts=replace(first.counts, drafted=1))
         await c.press("f9")
         screen = c.app.screen
         assert isinstance(screen, InspectorScreen)
+        drafted, verify = f"{first.counts.drafted} drafted", "verify 11.0 ms"
+        assert drafted in text_of(screen) and verify in text_of(screen)
         line = str(screen.query_one(OptionList).get_option_at_index(0).prompt)
         assert "is" in line and "of" in line
         detail = screen.query_one("#detail")
@@ -660,6 +667,7 @@ async def test_steps_are_looked_at_and_p_comes_on_request(chat: Any) -> None:
         await c.press("p")
         assert "0.900" in text_of(screen)
         assert "0.050" in text_of(screen)
+        assert drafted in text_of(screen) and verify in text_of(screen), "of the answer itself"
         assert "0.800" in text_of(screen)  # what the drafter gave its token
         assert detail.is_mounted
         await c.press("question_mark")

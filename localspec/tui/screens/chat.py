@@ -1022,7 +1022,7 @@ class ChatScreen(ModeScreen):
     async def _steps_again(self) -> Inspected | None:
         def run(chat: ChatSession, _job: Job[tuple[Inspected, Twice]]) -> tuple[Inspected, Twice]:
             scored = chat.score()
-            return _inspected(chat, scored), _twice(chat, scored)
+            return replace(_inspected(chat, scored), again=True), _twice(chat, scored)
 
         found = await self._job("Looking", run)
         if found is None:
@@ -1051,14 +1051,14 @@ class ChatScreen(ModeScreen):
         if looked is None:
             return
 
-        async def score() -> Inspected | None:
+        async def score() -> Generation | None:
             if not self._idle():
                 return None
             self.notify("Running the answer again for p and q.", timeout=3)
 
-            def run(chat: ChatSession, _job: Job[Inspected | None]) -> Inspected | None:
+            def run(chat: ChatSession, _job: Job[Generation | None]) -> Generation | None:
                 scored = chat.score()
-                return None if scored.stop == "cancelled" else _inspected(chat, scored)
+                return None if scored.stop == "cancelled" else scored
 
             return await self._job("Scoring", run)
 

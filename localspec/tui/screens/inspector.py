@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A generation with its steps, and the texts of all ids in it."""
+    """A generation with its steps, and the texts of all ids in it. ``again``: its own steps were
+    not kept, and these are of the same answer run again, the time that p and q take included."""
 
     run: Generation
     texts: dict[int, str]
     drafter: str
+    again: bool = False
 
 
 def shown(text: str) -> str:
@@ -39,7 +41,7 @@ def shown(text: str) -> str:
 
 
 class InspectorScreen(Dialog[None]):
-    """``score`` runs the answer again and gives p and q (None: it did not come to that)."""
+    """``score`` runs the answer again for p and q (None: it did not come to that)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "score", "p and q", tooltip="Run the answer again for p and q"),
@@ -60,7 +62,7 @@ class InspectorScreen(Dialog[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012  Textual's own form
 
     def __init__(
-        self, inspected: Inspected, score: Callable[[], Awaitable[Inspected | None]]
+        self, inspected: Inspected, score: Callable[[], Awaitable[Generation | None]]
     ) -> None:
         super().__init__()
         self._it, self._score = inspected, score
@@ -73,7 +75,9 @@ class InspectorScreen(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title = "Steps of the last answer"
+            box.border_title = "Steps of the last answer" + (
+                ", run again" if self._it.again else ""
+            )
             yield Static(id="sums")
             with Horizontal():
                 yield OptionList()
@@ -210,7 +214,7 @@ class InspectorScreen(Dialog[None]):
             self.notify(error.hint, title=error.message, severity="error", markup=False)
             return
         if scored is not None:
-            self._it = scored
+            self._it = replace(self._it, run=self._it.run.scored_by(scored))
             self._fill()
 
 
