@@ -34,6 +34,9 @@ FURTHER = (
     "textual.widgets._toast",
 )
 """Imported by functions on the event loop when they are first called."""
+LANGUAGES = ("python", "javascript", "typescript", "css", "sql", "markdown")
+"""Those whose rules of highlighting take long to compile: up to 60 ms when the first such code is
+shown."""
 _imported: set[str] = set()
 
 
@@ -53,3 +56,11 @@ def bring(*modules: str) -> None:
     for module in modules:
         import_module(module)
         _imported.add(module)
+
+
+def compile_languages() -> None:
+    """Not for the event loop."""
+    from textual.highlight import highlight
+
+    for language in LANGUAGES:
+        highlight("", language=language)

@@ -159,6 +159,11 @@ class Document:
 
     def parse(self) -> None:
         """Take in what was appended."""
+        for _ in self.parsing():
+            pass
+
+    def parsing(self) -> Iterator[None]:
+        """``parse`` in steps that each take long; nothing may be appended between them."""
         if self._parsed == len(self.source):
             return
         self._parsed = len(self.source)
@@ -175,6 +180,7 @@ class Document:
             at, opening = built.cut(self.source, self._tail)
             if at <= self._tail:
                 return
+            yield
             self.closed += self._build(at).blocks
             self._begin_tail(at, opening=opening, gap=False)
 

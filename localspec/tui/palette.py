@@ -7,11 +7,17 @@ from functools import cache, partial
 from typing import Any
 
 from textual.binding import Binding
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.dom import DOMNode
 from textual.screen import Screen
 
+from localspec.tui.screens.base import Dialog
+
 OURS = "localspec."
+
+
+class Palette(CommandPalette, Dialog[None]):
+    """Textual's, laid out and painted as our dialogs are."""
 
 
 def actions(screen: Screen[Any]) -> Iterator[tuple[str, Binding, DOMNode]]:

@@ -1,4 +1,4 @@
-"""Messages that take long, one at a time.
+"""What takes long, bit by bit.
 
 Textual takes the next message of a screen as soon as it is done with the last, without giving the
 event loop its turn. Laying out and drawing a screen takes some 20 ms, and opening one or changing
@@ -22,8 +22,13 @@ due meanwhile, which takes the loop several turns."""
 class Polite(MessagePump):
     """Comes before ``Screen`` or ``App`` among the bases."""
 
+    _busy = 0.0
+    """Seconds since the last pause: many short messages in a row take long too."""
+
     async def _dispatch_message(self, message: Message) -> None:
         began = perf_counter()
         await super()._dispatch_message(message)
-        if perf_counter() - began > LONG:
+        self._busy += perf_counter() - began
+        if self._busy > LONG:
             await asyncio.sleep(PAUSE)
+            self._busy = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -13,27 +14,30 @@ from typing import Any
 import pytest
 from rich.color import ColorSystem
 from textual import on
+from textual._compositor import Compositor
 from textual.app import App
 from textual.color import Color
 from textual.command import CommandPalette
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.events import Key, Paste
+from textual.events import Key, Paste, Resize
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Button, DataTable, OptionList, Static
 
 from localspec.errors import EngineDied
 from localspec.terms import TERMS
 from localspec.tui import ahead
-from localspec.tui.app import LocalspecApp
+from localspec.tui.app import LocalspecApp, collect_seldom
 from localspec.tui.engine import EngineLost
 from localspec.tui.palette import actions
-from localspec.tui.polite import Polite
-from localspec.tui.screens.base import ModeScreen
+from localspec.tui.polite import LONG, Polite
+from localspec.tui.screens import base
+from localspec.tui.screens.base import BAND, LightScreen, ModeScreen
 from localspec.tui.screens.conversations import ConversationsScreen
 from localspec.tui.screens.dialogs import Choose
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
@@ -542,3 +546,153 @@ async def test_text_that_changes_often_is_laid_out_only_where_its_size_does(
         assert await told(grows, "two lines\nof words") == (True, ["two lines", "of words"])
         assert await told(grows, "one line") == (True, ["one line"])
         assert await told(fixed, "a\nb\nc") == (False, ["a", "b"])
+
+
+async def test_between_many_short_messages_everybody_else_gets_a_turn_too() -> None:
+    done: list[str] = []
+
+    class Short(Message):
+        pass
+
+    class Slow(Polite, App[None]):
+        def on_short(self) -> None:
+            time.sleep(LONG * 0.75)
+            done.append("message")
+
+    async with Slow().run_test() as pilot:
+
+        async def other() -> None:
+            await asyncio.sleep(0.001)
+            done.append("other")
+
+        waiting = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        for _ in range(6):
+            pilot.app.post_message(Short())
+        await waiting
+        await pilot.pause()
+    assert done.index("other") < 4
+
+
+async def test_a_resized_screen_is_laid_out_by_its_new_breakpoints_and_painted_later(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Laid out by the old ones, then styled as a whole and all of it in one turn of the loop with
+    the painting: that blocks it for 50 ms."""
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        await pilot.press("f4")
+        await pilot.pause(0.2)
+        widgets = len(list(app.screen.walk_children()))
+        laid_out: list[bool] = []
+        styled: set[DOMNode] = set()
+        painted_at_once: list[Region] = []
+        hearing = False
+        reflow, apply = Compositor.reflow, Sheet.apply
+        paint, heard = Compositor.render_update, LightScreen._on_resize
+
+        def laying_out(compositor: Compositor, parent: Widget, size: Size) -> Any:
+            laid_out.append(parent.has_class("-narrow") and parent.has_class("-low"))
+            return reflow(compositor, parent, size)
+
+        def applied(sheet: Sheet, node: DOMNode, **given: Any) -> None:
+            if isinstance(node, Widget):
+                styled.add(node)
+            apply(sheet, node, **given)
+
+        def painting(compositor: Compositor, **given: Any) -> Any:
+            if hearing:
+                painted_at_once.extend(compositor._dirty_regions)
+            return paint(compositor, **given)
+
+        async def hears(screen: LightScreen[None], event: Resize) -> None:
+            nonlocal hearing
+            hearing = True
+            await heard(screen, event)
+            hearing = False
+
+        monkeypatch.setattr(Compositor, "reflow", laying_out)
+        monkeypatch.setattr(Compositor, "render_update", painting)
+        monkeypatch.setattr(Sheet, "apply", applied)
+        monkeypatch.setattr(LightScreen, "_on_resize", hears)
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause(0.2)
+        assert app.screen.size == (80, 24)
+        assert laid_out
+        assert all(laid_out)
+        assert not painted_at_once
+        assert len(styled) < widgets / 2, "what the breakpoints' rules are about"
+        prompt = app.screen.query_one(Prompt)
+        assert prompt.styles.max_height is not None
+        assert prompt.styles.max_height.value == 4, "as -low has it"
+
+
+async def test_a_screen_is_painted_in_bands_and_what_they_bring_no_second_time(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Textual renders one block around all that is dirty: with a part of a later band in it that
+    is the whole screen."""
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        await pilot.pause(0.2)
+        screen = app.screen
+        monkeypatch.setattr(base, "LONG", -1.0)  # a band in one go
+        painted: list[Region] = []
+        paint = Compositor.render_update
+
+        def painting(compositor: Compositor, **given: Any) -> Any:
+            if compositor is screen._compositor and compositor._dirty_regions:
+                painted.append(Region.from_union(list(compositor._dirty_regions)))
+            return paint(compositor, **given)
+
+        monkeypatch.setattr(Compositor, "render_update", painting)
+        assert isinstance(screen, LightScreen)
+        told: list[str] = []
+        assert app._driver is not None
+        monkeypatch.setattr(app._driver, "write", told.append)
+        app._sync_available = True
+        screen._compositor._dirty_regions.add(Region(0, 0, 140, 45))
+        screen._compositor_refresh()
+        app._end_update()
+        assert not told, "a terminal that can waits for all of it"
+        screen._compositor._dirty_regions.add(Region(0, 44, 140, 1))  # as when the footer changes
+        with app.batch_update():
+            screen._compositor_refresh()
+            assert len(painted) == 1, "Textual would show nothing, and forget it"
+        await pilot.pause(0.2)
+        assert max(region.height for region in painted) <= BAND
+        assert {y for region in painted for y in region.line_range} == set(range(45))
+        app._end_update()
+        assert told == ["\x1b[?2026l"]
+
+
+async def test_the_palette_is_painted_as_our_own_dialogs_are(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        await pilot.press("ctrl+p", "ctrl+p")
+        await pilot.pause()
+        assert isinstance(app.screen, CommandPalette)
+        assert isinstance(app.screen, LightScreen)
+        assert len(app.screen_stack) == 2
+
+
+def test_collections_of_what_is_new_are_small() -> None:
+    """One of 25,000 objects takes 30 ms, and an opened conversation soon brings them."""
+    before = gc.get_threshold()
+    try:
+        collect_seldom()
+        young, middle, _ = gc.get_threshold()
+        assert young * (middle + 1) <= 10_000
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def test_highlighting_is_made_ready_ahead() -> None:
+    """The rules of Python's take 40 ms to compile."""
+    from pygments.lexers.python import PythonLexer
+
+    if "_tokens" in vars(PythonLexer):
+        del PythonLexer._tokens
+    ahead.compile_languages()
+    assert "_tokens" in vars(PythonLexer)

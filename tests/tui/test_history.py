@@ -193,6 +193,23 @@ async def test_advice_waits_for_all_runs_but_for_a_drafter_that_does_not_fit(
             assert bool(said(view)) == bool(wanted)
 
 
+async def test_a_reports_tables_by_workload_come_after_the_rest_of_it(app: LocalspecApp) -> None:
+    """They stand far below, and take as long as all of it."""
+    async with app.run_test(size=(140, 45)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        view = pilot.app.screen.query_one(ReportView)
+        await until(pilot, lambda: view.query_one("#parts").display)
+        view.show(made())
+        assert view.query_one("#heading").display
+        assert not view.query_one("#parts").display
+        await until(pilot, lambda: view.query_one("#parts").display)
+        view.show(made())
+        view.show(made(), live=True)  # before they came
+        await pilot.pause(0.2)
+        assert not view.query_one("#parts").display
+
+
 async def test_no_cell_is_cut_from_the_first_frame_on(app: LocalspecApp) -> None:
     """Left to itself a table measures its cells only after it has painted them."""
     async with app.run_test(size=(140, 45)) as pilot:

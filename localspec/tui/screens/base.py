@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.events import Key, Paste, Resize, ScreenResume
 from textual.geometry import Region, Size
 from textual.renderables.background_screen import BackgroundScreen
@@ -17,7 +19,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
-from localspec.tui.polite import Polite
+from localspec.tui.polite import LONG, Polite
 from localspec.tui.tinted import Tinted
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     from localspec.tui.engine import EngineService
 
 Result = TypeVar("Result")
-BAND = 16
-"""So many lines are painted in one go: a terminal of 45 in three."""
+BAND = 12
+"""Lines that are painted in one go; more as long as that takes no time."""
+MUCH = 0.8
+"""Of the screen, to be painted in bands. Each costs something by itself: an answer that streams in
+would take a third more."""
 
 
 class LightScreen(Polite, Screen[Result]):
@@ -41,15 +46,21 @@ class LightScreen(Polite, Screen[Result]):
 
     def __init__(self, *given: str | None, **named: str | None) -> None:
         super().__init__(*given, **named)
-        self._bands: list[Region] = []
-        """Of the whole screen, what is still to be painted."""
+        self._waiting: set[Region] = set()
+        """What is still to be painted."""
         self._css_update_count = self.app._css_update_count  # it is new: styled as the theme is now
-        width, height = self.app.size
+        self._break(self.app.size)
+
+    def _break(self, size: Size) -> set[str]:
+        """Take the breakpoints' classes for this size; returns those that came or went."""
+        before = self.classes
         for length, breakpoints in (
-            (width, self.HORIZONTAL_BREAKPOINTS),
-            (height, self.VERTICAL_BREAKPOINTS),
+            (size.width, self.HORIZONTAL_BREAKPOINTS or []),
+            (size.height, self.VERTICAL_BREAKPOINTS or []),
         ):
-            self.add_class(*self._get_breakpoint_classes(length, breakpoints or []), update=False)
+            self.remove_class(*(name for _, name in breakpoints), update=False)
+            self.add_class(*self._get_breakpoint_classes(length, breakpoints), update=False)
+        return set(before ^ self.classes)
 
     def _on_screen_resume(self, event: ScreenResume) -> None:
         # Themes reach every screen (LocalspecApp.refresh_css), and nothing here looks otherwise
@@ -74,23 +85,48 @@ class LightScreen(Polite, Screen[Result]):
             self._laying_out = False
 
     def _compositor_refresh(self) -> None:
-        if self._laying_out and self is self.app.screen:
+        current = self is self.app.screen
+        if self._laying_out and current:
             self._unpainted = True
             return
-        if self is self.app.screen:  # what came since then is forgotten when this is painted
+        if current:  # what came since then is forgotten when this is painted
             self._compositor.update_widgets(self._dirty_widgets)
         dirty, whole = self._compositor._dirty_regions, self._compositor.size.region
-        if whole in dirty:
+        if not current:
+            self._waiting.clear()
+        elif self._waiting or (dirty and Region.from_union(dirty).area > MUCH * whole.area):
+            self._waiting |= dirty
+        if not self._waiting:
+            super()._compositor_refresh()
+            return
+        if self.app._batch_count:  # nothing would be shown; LocalspecApp goes on at its end
+            return
+        lines, until = BAND, perf_counter() + LONG
+        while band := self._next_band(lines):
             dirty.clear()
-            self._bands = [
-                Region(0, y, whole.width, min(BAND, whole.height - y))
-                for y in range(0, whole.height, BAND)
-            ]
-        if self._bands:
-            dirty.add(self._bands.pop(0))
-        super()._compositor_refresh()
-        if self._bands:
+            dirty.update(band)
+            super()._compositor_refresh()
+            lines *= 2  # each costs a little by itself
+            if self._waiting and perf_counter() > until:
+                self.call_later(self._compositor_refresh)
+                break
+
+    @property
+    def half_painted(self) -> bool:
+        return bool(self._waiting)
+
+    def paint_rest(self) -> None:
+        if self._waiting:
             self.call_later(self._compositor_refresh)
+
+    def _next_band(self, lines: int) -> list[Region]:
+        """What is dirty of so many lines. Textual paints one block around all that is dirty."""
+        whole = self._compositor.size.region
+        waiting = [region for r in self._waiting if (region := r.intersection(whole))]
+        band = whole._replace(y=min((r.y for r in waiting), default=0), height=lines)
+        below = whole._replace(y=band.bottom, height=max(0, whole.bottom - band.bottom))
+        self._waiting = {region for r in waiting if (region := r.intersection(below))}
+        return [region for r in waiting if (region := r.intersection(band))]
 
     async def _on_resize(self, event: Resize) -> None:
         event.prevent_default()
@@ -99,9 +135,26 @@ class LightScreen(Polite, Screen[Result]):
             # sizes that are on their way each would bring the other back, for ever.
             event.stop()
             return
+        # Textual lays out and paints by the old breakpoints, and then styles every widget anew.
+        if changed := self._break(event.size):
+            self.app.stylesheet.update_nodes(self._styled_by(changed))
         self._told_its_size = event.size == self._size
-        await super()._on_resize(event)
+        with self._unpainted_layout():
+            await super()._on_resize(event)
         self._told_its_size = False
+        if self._unpainted:
+            self.call_later(self._compositor_refresh)
+
+    def _styled_by(self, classes: set[str]) -> list[DOMNode]:
+        """What may look otherwise when the screen gets or loses one of these classes."""
+        names = {
+            name
+            for rule in self.app.stylesheet.rules
+            if any(s.name in classes for each in rule.selector_set for s in each.selectors)
+            for name in rule.selector_names
+        }
+        nodes = self.walk_children(with_self=True)
+        return [node for node in nodes if not names.isdisjoint(node._selector_names)]
 
     def _screen_resized(self, size: Size) -> None:
         # A new screen hears of its size because it was laid out; once more is for nothing, and so

@@ -105,6 +105,8 @@ class MarkdownView(Unhurried, Widget):
                 if waiting < PART:
                     continue
                 waiting = 0
+                for _ in self.document.parsing():
+                    await asyncio.sleep(PAUSE)
                 if time.monotonic() - shown < SHOW_SECONDS:
                     self._take_in()
                 else:

@@ -260,8 +260,7 @@ class ReportView(Page):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < SIDE_BY_SIDE, "-narrow")
-        if self._result is not None and not self._live:
-            self._show_parts(self._result)
+        self._show_parts()
 
     def show(self, result: Json, *, live: bool = False) -> None:
         """``live``: more runs will come, so nothing is concluded yet."""
@@ -279,10 +278,9 @@ class ReportView(Page):
         self._say("#notes", [] if live else notes(result))
         self.query_one(SpeedPlot).show(result)
         self.query_one(ReachPlot).show(result)
-        if live:
-            self.query_one("#parts").display = False
-        else:
-            self._show_parts(result)
+        self.query_one("#parts").display = False
+        if not live:  # after the rest is painted: they take as long, and stand far below
+            self.call_after_refresh(self._show_parts)
 
     def clear(self) -> None:
         """Nothing is measured yet."""
@@ -303,9 +301,11 @@ class ReportView(Page):
         place.display = bool(given)
         place.update(table)
 
-    def _show_parts(self, result: Json) -> None:
+    def _show_parts(self) -> None:
+        if self._result is None or self._live:
+            return
         console = Console(width=max(40, self.size.width - 4))
-        tables = by_workload(result, UNICODE, console)
+        tables = by_workload(self._result, UNICODE, console)
         parts = self.query_one("#parts", Static)
         parts.display = bool(tables)
         parts.update(Group(*(part for table in tables for part in (table, ""))))
