@@ -481,9 +481,11 @@ class ChatScreen(ModeScreen):
         )
         if self.has_class("-narrow"):
             lines = 1 if self.has_class("-low") else 2
-            self.query_one(SpeedLine).show(figures, MEASURE_KEY, lines=lines)
+            for line in self.query(SpeedLine):  # none: the app is closing
+                line.show(figures, MEASURE_KEY, lines=lines)
         else:
-            self.query_one(SpeedPanel).show(figures, MEASURE_KEY)
+            for panel in self.query(SpeedPanel):
+                panel.show(figures, MEASURE_KEY)
 
     @property
     def _held(self) -> int | None:
