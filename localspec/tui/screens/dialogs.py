@@ -80,7 +80,7 @@ class NotedOptions(OptionList):
     many lines they take."""
 
     DEFAULT_CSS = """
-    NotedOptions { scrollbar-gutter: stable; scrollbar-size-vertical: 1; }
+    NotedOptions { scrollbar-gutter: stable; scrollbar-size: 0 1; }
     """
     NARROWEST = 24
     """Columns that a note needs; where there are fewer it stands below its name."""
