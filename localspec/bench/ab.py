@@ -27,6 +27,7 @@ from localspec.catalog import Target, resolve_drafters, resolve_target
 from localspec.engine.client import Engine
 from localspec.errors import UsageError
 from localspec.records import BenchOptions
+from localspec.units import many
 
 FEWEST_PAIRS, MOST_PAIRS = 6, 12
 NARROW = 1.06
@@ -71,12 +72,47 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of it. ``audit``: is the output the baseline's?"""
+    """The end of it. ``audit``: is the output the baseline's? ``finished``: the one who watched
+    had enough."""
 
     planned: Planned
     measurement: Measurement
     standing: Standing
     audit: Audit
+    finished: bool = False
+
+    @property
+    def disturbed(self) -> tuple[int, int]:
+        """Of the runs that the figures are made of: how many were disturbed, and all."""
+        runs = [r for r in self.measurement.rows if r.in_pairs]
+        return sum("disturbed" in r.flags for r in runs), len(runs)
+
+    @property
+    def ending(self) -> str:
+        """How many pairs there are, and why there are no more: "12 pairs · the interval is still
+        wide: the runs vary · the engine died once"."""
+        made, pairs = self.measurement, self.standing.comparison.pairs
+        found = [made.status[c.key] for c in (self.planned.baseline, self.planned.drafted)]
+        refused = next((s.reason for s in found if s.state == "refused"), None)
+        no_engine = next((s.reason for s in found if s.state == "interrupted"), None)
+        crashes = sum(s.crashes for s in found)
+        if made.interrupted:
+            why = "stopped by you"
+        elif any(s.given_up for s in found):
+            why = refused or "given up"
+        elif no_engine is not None:
+            why = no_engine
+        elif self.standing.narrow:
+            why = "the interval is narrow enough"
+        elif self.finished:
+            why = "ended by you"
+        else:
+            why = "the interval is still wide: the runs vary"
+        died = f"the engine died {_times(crashes)}" if crashes else ""
+        many_pairs = many(pairs, "pair") if pairs else "nothing was measured"
+        if not pairs and any(r.in_pairs for r in made.rows):
+            many_pairs = "no pair was made whole"
+        return " · ".join(filter(None, (many_pairs, why, died)))
 
 
 Tell = Callable[[Event | Planned | Standing], None]
@@ -143,9 +179,14 @@ def measure(
         found = audit(
             measurement.plan, measurement.rows, replaying, lambda c, eta: tell(Comparing(c, eta))
         )
-        return Outcome(planned, measurement, standing, found[planned.drafted.key])
+        of_drafted = found[planned.drafted.key]
+        return Outcome(planned, measurement, standing, of_drafted, control.finished())
     finally:
         sessions.close()
+
+
+def _times(n: int) -> str:
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
 class _Watch:

@@ -514,6 +514,10 @@ FLAG_NOTES = {
 }
 
 
+def flag_note(flag: str, runs: int, total: int, which: str = "") -> str:
+    return f"{flag}: {runs} of {total} runs {FLAG_NOTES[flag]}{which}."
+
+
 def notes(result: Json) -> list[str]:
     """Footnotes: what the columns mean and which rows are doubtful."""
     lines = []
@@ -582,10 +586,10 @@ def notes(result: Json) -> list[str]:
             f"Resumed: {earlier} of {total} runs are from an earlier sitting ({when}); runs are "
             "only compared with runs of their own sitting."
         )
-    for flag, meaning in FLAG_NOTES.items():
+    for flag in FLAG_NOTES:
         rows = _flagged(result, flag)
         if rows:
-            lines.append(f"{flag}: {len(rows)} of {total} runs {meaning} ({_few(rows)}).")
+            lines.append(flag_note(flag, len(rows), total, f" ({_few(rows)})"))
     if result["settings"].get("order") == "blocks":
         lines.append(
             "The contexts do not fit into memory together: measured in blocks baseline, candidate, "

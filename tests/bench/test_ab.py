@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from localspec.bench import ab
@@ -142,6 +143,27 @@ def test_whoever_watches_can_end_it_at_any_moment_and_keeps_what_is_whole(run, o
     assert outcome.measurement.interrupted
     assert outcome.standing.comparison.pairs == 1
     assert outcome.measurement.rows[-1].flags >= {"cancelled"}
+
+
+def test_what_was_ended_before_the_first_run_says_that_nothing_was_measured(run, options):
+    assert run(options, Watcher(pairs=0)).ending == "nothing was measured · ended by you"
+
+
+def test_the_engine_dies_and_the_end_is_told_all_the_same(run, options):
+    class Killer(Watcher):
+        killed = False
+
+        def __call__(self, event):
+            super().__call__(event)
+            if isinstance(event, Running) and event.slot.run == 1 and not self.killed:
+                self.killed = True
+                (engine,) = psutil.Process().children()
+                engine.kill()
+
+    outcome = run(options, Killer(pairs=3))
+    pairs = outcome.standing.comparison.pairs
+    assert pairs in (2, 3), "made again, unless another pair was disturbed"
+    assert outcome.ending == f"{pairs} pairs · ended by you · the engine died once"
 
 
 def test_one_drafter_alone_is_compared(run, options):

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Select, Static
+from textual.widgets import Label, Select, Static
 
 from localspec.bench import ab
 from localspec.bench.ab import Outcome, Planned, Standing
 from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, Divergence
 from localspec.bench.plan import Candidate, Plan, Prepared, Slot
-from localspec.bench.rows import Row
-from localspec.bench.runner import Measurement, Ran, Running
+from localspec.bench.rows import Conditions, Row, mark_disturbed
+from localspec.bench.runner import Measurement, Ran, Running, Starting
 from localspec.bench.runner import Status as RunStatus
 from localspec.bench.workloads import Prompt as BenchPrompt
 from localspec.catalog import Target
@@ -275,6 +275,17 @@ def test_a_result_and_an_earlier_one(
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_a_result_with_disturbed_runs(
+    snap_compare: Any, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await show(pilot, disturbed_outcome())
+        await settled(pilot)
+
+    assert snap_compare(make_app(), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_a_race_that_one_side_has_finished(
     snap_compare: Any, make_app: MakeApp, size: tuple[int, int]
 ) -> None:
@@ -334,6 +345,82 @@ async def test_the_result_says_how_sure_it_is_and_for_what(make_app: MakeApp) ->
         assert "● " not in shown(screen, "#interval").split("\n")[1]
         screen = await show(pilot, outcome(pairs=2))
         assert shown(screen, "#speedup").startswith("1.19x too few pairs no verdict")
+
+
+async def test_runs_that_an_engine_died_in_are_no_pairs(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode("ab")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, ABScreen)
+        planned = made_plan()
+        screen.measuring = True
+        screen.post_message(Told(planned))
+        rows = made_rows(planned, 12)
+        dead = replace(rows[4], generation=None, flags=frozenset({"crashed"}))
+        for row in (*rows[:4], dead, *rows[5:]):
+            screen.post_message(Told(Ran(row, 1, 24, 9.0)))
+            await pilot.pause()
+            if row is rows[5]:
+                assert shown(screen, "#state").startswith("pair 3 of 6 to 12 · order BA AB ✗A")
+        assert shown(screen, "#state").startswith("pair 12 of 6 to 12 ")
+        screen.post_message(Told(Starting("repeat", 2, 1, 9.0)))
+        screen.post_message(Told(Ran(rows[4], 1, 2, 9.0)))
+        await pilot.pause()
+        said = "12 pairs · again, what was disturbed or cut short"
+        assert shown(screen, "#state") == said
+        screen.measuring = False
+
+
+async def test_how_it_ended_is_told_whatever_befell_it(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        made = outcome()
+        died = RunStatus("crashed", "The engine process died (signal SIGKILL).", 1)
+        made.measurement.status["eagle3 n=3"] = died
+        screen = await show(pilot, made)
+        end = "6 pairs · the interval is narrow enough · the engine died once"
+        assert shown(screen, "#state") == end
+        made.measurement.status["eagle3 n=3"] = replace(died, crashes=2, given_up=True)
+        screen = await show(pilot, replace(made))
+        assert shown(screen, "#state") == "6 pairs · given up · the engine died twice"
+        screen = await show(pilot, replace(outcome(pairs=0), finished=True))
+        assert shown(screen, "#state") == "nothing was measured · ended by you"
+
+
+def disturbed_outcome() -> Outcome:
+    """In two of twelve runs the machine stood still."""
+    made = outcome()
+    rows = [
+        replace(row, conditions=Conditions(own_cores=0.1 if i in (3, 8) else 1.9))
+        for i, row in enumerate(made.measurement.rows)
+    ]
+    return replace(made, measurement=replace(made.measurement, rows=mark_disturbed(rows)))
+
+
+async def test_disturbed_runs_are_told_and_the_result_keeps_that(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(140, 45)) as pilot:
+        screen = await show(pilot, disturbed_outcome())
+        assert shown(screen, "#doubt") == (
+            "disturbed: 2 of 12 runs ran while other load or the clock was unlike the rest, "
+            "or all stood still."
+        )
+        screen = await show(pilot, outcome())
+        assert not screen.query_one("#doubt").display
+        assert "2 of 12 runs disturbed  demo, eagle3 n=3" in shown(screen, "#earlier")
+
+
+async def test_the_model_is_named(make_app: MakeApp, tiny_bytes: Path) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode("ab")
+        await pilot.pause()
+        model = app.screen.query_one("#model", Label)
+        assert str(model.content) == "demo"
+        app.use(model=str(tiny_bytes))
+        await until(pilot, lambda: str(model.content) == tiny_bytes.stem)
 
 
 async def test_where_the_output_parts_is_told_with_its_class_and_marked_in_the_text(

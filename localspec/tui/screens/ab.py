@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from textual import on, work
@@ -36,7 +37,7 @@ if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.bench.audit import Audit
     from localspec.bench.rows import Row
     from localspec.bench.runner import Event, Running
-    from localspec.catalog import DrafterSpec
+    from localspec.catalog import Target
     from localspec.records import BenchOptions, Generation, Span, Step
     from localspec.tui.app import Setup
 
@@ -110,6 +111,7 @@ class Result:
     name: str
     speedup: Content
     output: Content
+    doubt: str = ""
 
 
 class Texts(VerticalScroll, can_focus=True):
@@ -150,6 +152,10 @@ class ABScreen(ModeScreen):
         Prompt { min-height: 3; max-height: 6; }
         #choices { height: 1; padding: 0 1; }
         #choices Label { color: $text-muted; padding: 0 1 0 0; }
+        #choices #model {
+            width: auto; max-width: 40; margin-right: 1; color: $foreground; text-style: bold;
+            text-wrap: nowrap; text-overflow: ellipsis;
+        }
         #choices Select { width: 24; margin-right: 2; }
         #choices #length { width: 17; }
         #choices #tokens { width: 9; }
@@ -162,9 +168,11 @@ class ABScreen(ModeScreen):
         #verdict #speedup { width: 1fr; }
         #verdict #output { width: auto; }
         #text-drafted, #figures-drafted { border-left: vkey $border-blurred; }
+        #doubt { height: auto; padding: 0 1; color: $text-warning; }
         #earlier { height: auto; max-height: 6; padding: 0 1; color: $text-muted; }
         &.-low Prompt { max-height: 4; }
         &.-low #earlier { display: none; }
+        &.-narrow #choices #model { max-width: 15; }
         &.-narrow #choices Select { width: 18; margin-right: 1; }
         &.-narrow #choices #length { width: 15; }
         &.-narrow #choices #tokens { width: 8; }
@@ -185,6 +193,9 @@ class ABScreen(ModeScreen):
         self._live: dict[SideName, Live] = {}
         self._at_work: SideName | None = None
         self._stage = ""
+        self._again = False
+        """Are runs being made again that were disturbed, or in which the engine died?"""
+        self._doubt = ""
         self._results: list[Result] = []
         self._race: Race | None = None
         self._race_pair = 0
@@ -196,6 +207,7 @@ class ABScreen(ModeScreen):
         drafter, length = _drafter_of(self.localspec.setup), _length_of(self.localspec.setup)
         yield Prompt()
         with Horizontal(id="choices"):
+            yield Label(id="model", markup=False)
             yield Label("drafter")
             yield Select[str](
                 [(drafter, drafter)],
@@ -230,6 +242,7 @@ class ABScreen(ModeScreen):
             yield Steady(id="speedup")
             yield Steady(id="output")
         yield IntervalBar(id="interval")
+        yield Static(id="doubt")
         yield Steady(id="earlier")
 
     def on_mount(self) -> None:
@@ -265,28 +278,30 @@ class ABScreen(ModeScreen):
     # ---- choices ------------------------------------------------------------------------------
 
     def _setup_changed(self, setup: Setup) -> None:
+        self.query_one("#model", Label).update(_name_of(setup.model))
         self._show_choice(setup, [])
         if setup.model is not None:
             self._list_drafters(setup)
 
     @work(exclusive=True, group="drafters")
     async def _list_drafters(self, setup: Setup) -> None:
-        def find() -> tuple[DrafterSpec, ...]:
+        def find() -> Target:
             from localspec.catalog import resolve_target
 
             assert setup.model is not None
-            return resolve_target(setup.model).drafters
+            return resolve_target(setup.model)
 
         try:
-            found = await asyncio.to_thread(find)
+            target = await asyncio.to_thread(find)
         except LocalspecError as error:
             self._stage = error.message
             self._draw()
             return
         names = [
             (f"{d.name}{' ★' if d.recommended else ''}{' (not here)' if d.absent else ''}", d.name)
-            for d in found
+            for d in target.drafters
         ]
+        self.query_one("#model", Label).update(target.name)
         self._show_choice(setup, names)
 
     def _show_choice(self, setup: Setup, drafters: Sequence[tuple[str, str]]) -> None:
@@ -352,6 +367,8 @@ class ABScreen(ModeScreen):
         self._live = {}
         self._at_work = None
         self._stage = "starting"
+        self._again = False
+        self._doubt = ""
         self.query_one(IntervalBar).clear()
 
     def _options(self, prompt: str) -> BenchOptions:
@@ -411,13 +428,15 @@ class ABScreen(ModeScreen):
     @on(Told)
     def _told(self, message: Told) -> None:
         from localspec.bench.ab import Planned, Standing
-        from localspec.bench.runner import Comparing, Notice, Ran, Running, WarmingUp
+        from localspec.bench.runner import Comparing, Notice, Ran, Running, Starting, WarmingUp
 
         match message.event:
             case Planned() as planned:
                 self._planned = planned
             case WarmingUp():
                 self._stage = "warming up"
+            case Starting(phase=phase):
+                self._again = phase == "repeat"
             case Comparing():
                 self._stage = "comparing the output"
             case Running() as event:
@@ -451,23 +470,22 @@ class ABScreen(ModeScreen):
         self._draw_side(side)
 
     def _ended(self, outcome: Outcome, prompt: str) -> None:
+        from localspec.bench.table import flag_note
+
         self._planned, self._standing = outcome.planned, outcome.standing
         self._rows, self._audit = outcome.measurement.rows, outcome.audit
         self._live = {}
-        reason = outcome.measurement.status[outcome.planned.drafted.key].reason
-        pairs = outcome.standing.comparison.pairs
-        self._stage = reason or f"{pairs} pair{'' if pairs == 1 else 's'} · " + (
-            "the interval is narrow enough"
-            if outcome.standing.narrow
-            else "ended by you"
-            if self._hand.enough
-            else "the interval is still wide: the runs vary"
-        )
+        self._stage = outcome.ending
+        disturbed, runs = outcome.disturbed
+        self._doubt = flag_note("disturbed", disturbed, runs) if disturbed else ""
         self._show_interval()
-        if pairs:
-            name = f"{outcome.planned.drafted.session} · {outcome.planned.plan.max_tokens} tokens"
+        if outcome.standing.comparison.pairs:
+            planned = outcome.planned
+            tokens = planned.plan.max_tokens
+            name = f"{planned.target.name}, {planned.drafted.session} · {tokens} tokens"
             one_line = " ".join(prompt.split())
-            result = Result(one_line, name, self._speedup_line(), self._output_line())
+            doubt = f"{disturbed} of {runs} runs disturbed  " if disturbed else ""
+            result = Result(one_line, name, self._speedup_line(), self._output_line(), doubt)
             self._results = [result, *self._results][:KEPT_RESULTS]
 
     def action_finish(self) -> None:
@@ -575,6 +593,9 @@ class ABScreen(ModeScreen):
             self._draw_side(side)
         self.query_one("#speedup", Static).update(self._speedup_line())
         self.query_one("#output", Static).update(self._output_line())
+        doubt = self.query_one("#doubt", Static)
+        doubt.display = bool(self._doubt)
+        doubt.update(Content(self._doubt))
         self._draw_earlier()
 
     def _draw_state(self) -> None:
@@ -588,11 +609,17 @@ class ABScreen(ModeScreen):
                 return Content(self._stage)
             return Content("s or Enter in the prompt: both sides answer in turn, and are timed.")
         if self._stage:
-            return Content(f"{self._stage} …" + (" · then paused" if self._hand.held else ""))
+            then = " · then ended" if self._hand.enough else " · then paused"
+            waits = self._hand.enough or self._hand.held
+            return Content(f"{self._stage} …" + (then if waits else ""))
         from localspec.bench.ab import FEWEST_PAIRS, MOST_PAIRS
+        from localspec.units import many
 
-        pair = len(self._rows) // 2 + 1
+        pairs = len(self._pairs())
+        pair = pairs + 1
         words = f"pair {pair} of {FEWEST_PAIRS} to {MOST_PAIRS}"
+        if self._again:
+            return Content(f"{many(pairs, 'pair')} · again, what was disturbed or cut short")
         if self._hand.enough:
             words = f"pair {pair}, the last"
         elif self._hand.held:
@@ -601,7 +628,7 @@ class ABScreen(ModeScreen):
 
     def _order(self) -> Content:
         """The runs so far by their letters, a pair together, the running one marked."""
-        letters = [LETTERS[self._side(row)] for row in self._rows]
+        letters = [LETTERS[self._side(r)] if r.generation else "✗" for r in self._rows]
         done = ["".join(letters[i : i + 2]) for i in range(0, len(letters), 2)]
         now = f"▸{LETTERS[self._at_work]}" if self._at_work else ""
         if len(letters) % 2 and now:
@@ -755,7 +782,8 @@ class ABScreen(ModeScreen):
     def _draw_earlier(self) -> None:
         shown = self._results if self.measuring else self._results[1:]
         lines = [
-            Content.assemble(r.speedup, "  ", r.output, f"  {r.name}  ", (r.prompt, MUTED))
+            Content.assemble(r.speedup, "  ", r.output, "  ", (r.doubt, "$text-warning"), r.name,
+                             "  ", (r.prompt, MUTED))
             .truncate(max(10, self.size.width - 4), ellipsis=True)
             for r in shown
         ]  # fmt: skip
@@ -774,6 +802,11 @@ VERDICTS: dict[str | None, tuple[str, str]] = {
 def _drafter_of(setup: Setup) -> str:
     """With speculation switched off in the chat, there is still something to compare."""
     return setup.drafter if setup.drafter != "none" else "auto"
+
+
+def _name_of(model: str | None) -> str:
+    """Until it is resolved: the catalogue's name, or that of the file."""
+    return "no model" if model is None else PurePath(model).name
 
 
 def _length_of(setup: Setup) -> str:
