@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Label, Select, Static
 
@@ -562,3 +563,16 @@ async def test_without_a_model_or_a_prompt_it_says_so(make_app: MakeApp) -> None
         app.screen.query_one(Prompt).text = "Go on."
         await pilot.press("s")
         await until(pilot, lambda: "nowhere" in shown(app.screen, "#state"))  # type: ignore[arg-type]
+
+
+async def test_what_is_pasted_beside_the_prompt_goes_into_it(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode("ab")
+        await pilot.pause()
+        prompt = app.screen.query_one(Prompt)
+        prompt.text = ""
+        app.screen.query_one("#tokens", Select).focus()
+        app.post_message(Paste("two\nlines"))
+        await pilot.pause()
+        assert (prompt.text, prompt.has_focus) == ("two\nlines", True)

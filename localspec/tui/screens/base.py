@@ -23,6 +23,7 @@ from localspec.tui.polite import LONG, Polite
 from localspec.tui.tinted import Tinted
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
+from localspec.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from localspec.tui.app import LocalspecApp
@@ -207,6 +208,8 @@ class ModeScreen(LightScreen[None]):
     def before_writing(self, event: Key | Paste) -> None:
         """The app has ``event`` and will send it to the widget that has the focus: may move that.
         Here and not when the event comes, so that what is typed quickly keeps its order."""
+        if isinstance(event, Paste) and (prompts := self.query(Prompt)):
+            self.set_focus(prompts.first())
 
     async def heard_all(self) -> None:
         """Until what was posted to this screen so far, from any thread, is dealt with: the result

@@ -665,10 +665,13 @@ class ChatScreen(ModeScreen):
 
     def before_writing(self, event: events.Key | events.Paste) -> None:
         """What is typed beside the prompt and is no key there belongs into it."""
+        super().before_writing(event)
         prompt = self.query_one(Prompt)
-        if self.focused is not prompt and (
-            isinstance(event, events.Paste)
-            or (event.is_printable and event.key not in self.active_bindings)
+        if (
+            self.focused is not prompt
+            and isinstance(event, events.Key)
+            and event.is_printable
+            and event.key not in self.active_bindings
         ):
             self.set_focus(prompt)
 
