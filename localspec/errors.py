@@ -91,6 +91,14 @@ class DownloadCancelled(LocalspecError):
     exit_code = 130
 
 
+class StoreError(LocalspecError):
+    """What is kept (conversations, results) cannot be read or written as was asked."""
+
+
+class StoreUnusable(StoreError):
+    """Nothing at all can be kept: no room, no right, no database."""
+
+
 class ContextTooSmall(LocalspecError):
     """The prompt does not fit the context; the message has both numbers."""
 

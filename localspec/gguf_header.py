@@ -170,7 +170,7 @@ _ELEMENTS_LIMIT = 1 << 43  # of one tensor; more is damage, not a model
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
 
-_AGAIN = "Download it again."
+AGAIN = "Download it again."
 
 
 class Readable(Protocol):
@@ -437,7 +437,7 @@ def check_header(first: GGUFHeader, others: Sequence[GGUFHeader] = ()) -> GGUFHe
         if part.file_size < part.expected_size:
             raise ModelFileError(
                 f"{part.path} is truncated: {part.file_size:,} of {part.expected_size:,} bytes.",
-                _AGAIN,
+                AGAIN,
             )
     header = joined(first, others)
     if not header.arch and header.text("general.type") not in ("adapter", "imatrix"):
@@ -599,7 +599,7 @@ def _read_preamble(reader: _Reader) -> tuple[int, int, int]:
             )
         raise ModelFileError(
             f"{path} is GGUF version {version}; versions 2 and 3 can be loaded.",
-            "Get a newer conversion of the model." if version == 1 else _AGAIN,
+            "Get a newer conversion of the model." if version == 1 else AGAIN,
         )
     n_tensors = reader.count("tensors", smallest=24, limit=_TENSORS_LIMIT)
     n_kv = reader.count("metadata keys", smallest=13, limit=_KEYS_LIMIT)
@@ -666,7 +666,7 @@ class _Reader:
         return self._base + self._pos
 
     def damaged(self, what: str) -> ModelFileError:
-        return ModelFileError(f"{self.path} is damaged: {what}.", _AGAIN)
+        return ModelFileError(f"{self.path} is damaged: {what}.", AGAIN)
 
     def _fill(self, n: int) -> None:
         """Makes the next ``n`` bytes stand in the window."""
@@ -674,7 +674,7 @@ class _Reader:
         if start + n > self.size:
             raise ModelFileError(
                 f"{self.path} is truncated: it ends inside its header, after {self.size:,} bytes.",
-                _AGAIN,
+                AGAIN,
             )
         if start + n > _HEADER_LIMIT:
             raise self.damaged(f"its header is longer than {_HEADER_LIMIT >> 20} MiB")
@@ -719,7 +719,7 @@ class _Reader:
             raise ModelFileError(
                 f"{self.path} is truncated or damaged: its {self.size:,} bytes cannot hold the "
                 f"{n:,} {what} that it claims.",
-                _AGAIN,
+                AGAIN,
             )
         return n
 
@@ -777,7 +777,7 @@ def _other_kind(head: bytes, size: int, path: Path) -> ModelFileError:
     """The error for a file that is no GGUF, naming what it is where that can be told."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if size == 0:
-        kind, hint = "is empty (0 bytes)", _AGAIN
+        kind, hint = "is empty (0 bytes)", AGAIN
     elif head[:4] in (b"ggml", b"ggmf", b"ggjt", b"ggla", b"lmgg", b"fmgg", b"tjgg", b"algg"):
         kind, hint = (
             "is in the old ggml format, which llama.cpp no longer loads",
@@ -807,9 +807,9 @@ def _other_kind(head: bytes, size: int, path: Path) -> ModelFileError:
     elif head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"\xfd7zXZ", b"BZh")):
         kind, hint = "is a compressed archive", "Unpack it and give the GGUF inside."
     elif text.startswith((b"{", b"[")):
-        kind, hint = "is a JSON text, not a model", _AGAIN
+        kind, hint = "is a JSON text, not a model", AGAIN
     elif not any(head):
-        kind, hint = "holds only zeros where its header should be: an unfinished download", _AGAIN
+        kind, hint = "holds only zeros where its header should be: an unfinished download", AGAIN
     else:
         kind, hint = (
             f"is not a GGUF file: it starts with {_shown(head[:8])}",
@@ -845,7 +845,7 @@ def _shards(path: Path, kv: Mapping[str, Value]) -> tuple[Path, ...]:
             f"Give it back its published name, which ends in -00001-of-{count:05d}.gguf.",
         )
     if count > 99_999:
-        raise ModelFileError(f"{path} is damaged: it claims {count:,} parts.", _AGAIN)
+        raise ModelFileError(f"{path} is damaged: it claims {count:,} parts.", AGAIN)
     paths = tuple(
         path.with_name(f"{shard['stem']}-{i:05d}-of-{shard['count']}{path.suffix}")
         for i in range(1, count + 1)

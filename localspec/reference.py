@@ -196,6 +196,16 @@ def _same_file(variant: Variant, file: str) -> bool:
 _CACHED = re.compile(r"models--(?P<owner>[^/\\]+?)--(?P<repo>[^/\\]+)$")
 
 
+def title_of(words: str) -> str:
+    """The words for a model (``--model``) as a person is told of it: a file of the cache by its
+    reference, any other by its name; what is no path is short already."""
+    if words.startswith("hf:") or "://" in words or not is_gguf(words):
+        return words
+    path = Path(words)
+    reference = reference_of(path)
+    return str(reference) if reference is not None else path.stem
+
+
 def reference_of(path: Path) -> HubReference | None:
     """The repository and file that a path within the cache stands for."""
     parts = path.parts

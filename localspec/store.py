@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import platformdirs
 
-from localspec.errors import LocalspecError
+from localspec.errors import StoreError, StoreUnusable
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -50,10 +50,6 @@ MIGRATIONS: tuple[str, ...] = (
 WAIT_SECONDS = 10.0
 """How long a write waits for another process's."""
 KEPT_QUESTIONS = 500
-
-
-class StoreError(LocalspecError):
-    """The file of kept things cannot be read or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,7 @@ class Store:
                     raise
                 connection.commit()
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(
+            raise StoreUnusable(
                 f"{self.path}, where results and conversations are kept, cannot be used: {error}.",
                 "Make room or move the file away; a new one is then begun.",
             ) from error

@@ -16,9 +16,9 @@ class Term(NamedTuple):
 TERMS: dict[str, Term] = {
     "tok/s": Term(
         "tok/s",
-        "Tokens a second while decoding, in the engine's own time. During an answer: over the last "
-        "2 seconds. Afterwards: tokens emitted by decode steps / time from the first token to the "
-        "last. Reading the prompt and drawing the screen are not in it.",
+        "Tokens per second while decoding, in the engine's own time. During an answer: over the "
+        "last 2 seconds. Afterwards: tokens emitted by decode steps / time from the first token to "
+        "the last. Reading the prompt and drawing the screen are not in it.",
     ),
     "baseline": Term(
         "baseline",
@@ -28,8 +28,9 @@ TERMS: dict[str, Term] = {
     ),
     "speedup": Term(
         "speedup",
-        "Decode tok/s with the drafter / tok/s of the baseline. Over 1 the drafter pays. In square "
-        "brackets: the 95 % confidence interval. An interval that holds 1.00 shows no difference.",
+        "Decode tok/s with the drafter / tok/s of the baseline. Above 1 the drafter pays off. In "
+        "square brackets: the 95 % confidence interval. One that contains 1.00 shows no "
+        "difference.",
     ),
     "accept length": Term(
         "accept length (AL)",
@@ -44,7 +45,8 @@ TERMS: dict[str, Term] = {
         "acceptance rate", "Accepted / drafted tokens; drafted = submitted to the target's check."
     ),
     "coverage": Term(
-        "coverage", "Steps with a draft / all steps. A drafter that has nothing to say drafts not."
+        "coverage",
+        "Steps with a draft / all steps. In the others the drafter had nothing to propose.",
     ),
     "reach rate": Term(
         "accepted by position",
@@ -58,8 +60,8 @@ TERMS: dict[str, Term] = {
     ),
     "beta": Term(
         "beta",
-        "How far the drafter's probabilities are from the target's, a drafted position: the sum of "
-        "max(0, p - q). 0 is perfect; it is the chance that a sampled draft is rejected.",
+        "How far the drafter's probabilities are from the target's, per drafted position: the sum "
+        "of max(0, p - q). 0 is perfect; it is the chance that a sampled draft is rejected.",
     ),
     "ttft": Term(
         "TTFT",
@@ -73,22 +75,22 @@ TERMS: dict[str, Term] = {
     ),
     "drafted": Term(
         "drafted text",
-        "Tinted: tokens that the drafter guessed and the target confirmed. The rest the target "
-        "wrote itself. The text is the same either way: acceptance is exact.",
+        "Tinted: tokens that the drafter guessed and the target confirmed. The target "
+        "wrote the rest itself. The text is the same either way: acceptance is exact.",
     ),
     "p and q": Term(
         "p and q",
-        "p: the target's probability of the token after the whole sampler (at temperature 0 before "
-        "the likeliest is taken). q: the drafter's: after the sampler where its draft was drawn by "
-        "chance, else as its own logits have it. n-gram drafts are looked up and have no q: '-'; "
-        "neither has what the target adds itself. p is '-' too for drafted tokens behind a "
+        "p: the target's probability of the token after the whole sampler (at temperature 0: "
+        "before the likeliest is taken). q: the drafter's, after the sampler if its draft was "
+        "sampled, else straight from its logits. n-gram drafts are looked up and have no q ('-'), "
+        "nor have tokens that the target adds itself. p is '-' for drafted tokens behind a "
         "rejected one: they were not looked at.",
     ),
     "temperature": Term(
-        "T", "Temperature of the sampler: 0 always takes the likeliest token, higher varies more."
+        "T", "Temperature of the sampler: 0 always takes the likeliest token; higher varies more."
     ),
     "draft length": Term(
-        "n", "The most tokens drafted a step; auto chooses as many as pay, anew for each step."
+        "n", "The most tokens drafted per step; auto chooses anew for each step as many as pay off."
     ),
     "identical": Term(
         "identical",
@@ -98,8 +100,8 @@ TERMS: dict[str, Term] = {
     "change": Term(
         "change",
         "The later result / the earlier one, prompt by prompt, with its 95 % confidence interval. "
-        "tok/s also hold the heat and load of two different hours; speedups, each measured against "
-        "its own baseline, do not. REGRESSION: shown to be slower.",
+        "tok/s also carry the heat and load of two different hours; speedups, each measured "
+        "against its own baseline, do not. REGRESSION: shown to be slower.",
     ),
     "verdict": Term(
         "verdict",
@@ -121,16 +123,16 @@ TERMS: dict[str, Term] = {
         "fits",
         "Whether the model, with a context of 4,096 tokens, fits the memory that is free now, and "
         "where: all of it on the GPU, a part of it (GPU+CPU), or in the machine's memory (CPU). "
-        "With ~ it goes by the size alone.",
+        "~: judged by the size alone.",
     ),
     "drafters": Term(
         "drafters",
-        "What drafts for the model. ★ is the one that is taken unless you choose; a dim one is "
-        "still to be downloaded. ngram needs no file and goes with every model.",
+        "What drafts for the model. ★ marks the one used unless you choose another; a dim "
+        "one is still to be downloaded. ngram needs no file and goes with every model.",
     ),
     "download": Term(
         "download",
-        "How much of the file is here, the bytes a second over the last 8 seconds, and the time "
+        "How much of the file is here, the bytes per second over the last 8 seconds, and the time "
         "left at that speed. What arrived is kept: p goes on from there, after a restart too.",
     ),
 }

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import UsageError
-from localspec.reference import HubReference, find_cached, hub_cache, parse_reference, reference_of
+from localspec.reference import (
+    HubReference,
+    find_cached,
+    hub_cache,
+    parse_reference,
+    reference_of,
+    title_of,
+)
 
 REPO = "unsloth/Qwen3.6-27B-MTP-GGUF"
 FILE = "Qwen3.6-27B-Q4_K_M.gguf"
@@ -44,6 +51,24 @@ def test_what_is_written_is_read_again() -> None:
         HubReference(REPO, revision="v1"),
     ):
         assert parse_reference(str(meant)) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("demo", "demo"),
+        ("hf:me/m-GGUF/a.gguf", "hf:me/m-GGUF/a.gguf"),
+        ("hf:me", "hf:me"),
+        ("/models/a-Q4_0.gguf", "a-Q4_0"),
+        ("/c/models--me--m-GGUF/snapshots/0ab/Q4/a.gguf", "hf:me/m-GGUF/Q4/a.gguf"),
+        (
+            "https://huggingface.co/me/m/blob/v1/a.gguf",
+            "https://huggingface.co/me/m/blob/v1/a.gguf",
+        ),
+    ],
+)
+def test_a_person_is_told_of_a_model_in_short(words: str, title: str) -> None:
+    assert title_of(words) == title
 
 
 @pytest.mark.parametrize("words", ["demo", "models/x.gguf", "C:\\x.gguf", "hfx:o/r"])

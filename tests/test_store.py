@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from localspec import store as module
-from localspec.store import Baseline, Store, StoreError, Talk, Turn
+from localspec.errors import StoreError
+from localspec.store import Baseline, Store, Talk, Turn
 
 TALK = Talk(
     "Lists",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from localspec.chat.conversation import Message, _Saved, write
 from localspec.chat.thinking import split_thinking
+from localspec.reference import title_of
 from localspec.store import Talk
 
 
@@ -34,7 +35,7 @@ def to_json(talk: Talk) -> str:
 
 
 def to_markdown(talk: Talk) -> str:
-    parts = [f"# {talk.title}", f"Model: {talk.model}"]
+    parts = [f"# {talk.title}", f"Model: {title_of(talk.model)}"]
     if talk.system:
         parts += ["## System", talk.system]
     for turn in talk.turns:

@@ -19,7 +19,7 @@ from localspec.gguf_names import quant_of
 from localspec.hub import stored
 from localspec.hub.download import Progress, download
 from localspec.hub.files import known_damaged
-from localspec.hub.plan import named, plan
+from localspec.hub.plan import check_usable, named, plan
 from localspec.hub.progress import display
 from localspec.hub.stored import Stored
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
@@ -29,8 +29,8 @@ from localspec.units import file_size, folded, of_size
 def pull(
     model: str, quant: str | None = None, drafter: str = "auto", *, quiet: bool = False
 ) -> int:
-    """Bring a model and its drafters into the cache. Raises the errors of ``plan`` and
-    ``download``; ``DownloadCancelled`` says how to go on."""
+    """Bring a model and its drafters into the cache. Raises the errors of ``plan``, ``download``
+    and ``check_usable``; ``DownloadCancelled`` says how to go on."""
     catalogue = Catalogue.load()
     out, err = Console(width=_width(), soft_wrap=True), Console(stderr=True)
     asked = named(model, quant, catalogue)
@@ -76,6 +76,7 @@ def pull(
         ) from None
     for w in wanted:
         _say(out, f"{w.role}  {w.path}")
+    check_usable(wanted)
     return 0
 
 

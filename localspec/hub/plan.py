@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 
 from localspec.catalog import Catalogue, DrafterSpec
-from localspec.errors import HubNotFound, UsageError, did_you_mean
-from localspec.gguf_names import DRAFTER_PARTS, Variant
+from localspec.errors import HubNotFound, ModelFileError, UsageError, did_you_mean
+from localspec.gguf_header import AGAIN, check_model_file
+from localspec.gguf_names import DRAFTER_PARTS, Variant, part_of
 from localspec.hub.files import (
     RemoteFile,
     RemoteRepo,
@@ -133,6 +134,28 @@ def plan(model: Named, drafter: str, catalogue: Catalogue) -> list[Wanted]:
         assert target is not None  # what is here already is of the catalogue
         more = [_wanted(f"drafter {v.part}", remote, v) for v in _beside(remote, drafter)]
     return list({w.path: w for w in reversed([*wanted, *more])}.values())[::-1]
+
+
+def check_usable(wanted: Sequence[Wanted]) -> None:
+    """Raises ``ModelFileError`` for the first file that arrived as the Hub has it and is damaged
+    or of a kind that cannot be run all the same. Projectors and the like are not looked at."""
+    for w in wanted:
+        if part_of(w.path.name) in ("mmproj", "imatrix"):
+            continue
+        try:
+            check_model_file(w.path)
+        except ModelFileError as error:
+            hint = error.hint
+            if hint == AGAIN:
+                hint = (
+                    "What arrives is checked against the Hub, so it was most likely published like "
+                    "this: choose another file or repository."
+                )
+            reason = error.message.replace(str(w.path), w.path.name)
+            raise ModelFileError(
+                f"{w.name} is here, but cannot be used: {reason}",
+                f"{hint} `localspec models rm {reference_of(w.path) or w.path}` removes it.",
+            ) from error
 
 
 def _target(remote: RemoteRepo, model: Named) -> Variant:

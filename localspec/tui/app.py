@@ -17,10 +17,11 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.events import Event, Key, Paste
+from textual.notifications import Notify
 from textual.reactive import var
 from textual.screen import Screen
 
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, StoreUnusable
 from localspec.tui import ahead, pasting
 from localspec.tui.engine import (
     EngineLost,
@@ -131,6 +132,7 @@ class LocalspecApp(Polite, App[None]):
         self.theme = kept.theme if kept.theme in self.available_themes else DARK.name
         self.sheet = self.stylesheet = Sheet(variables=self.get_css_variables())
         self._painted = False
+        self._unkept_told = False
 
     # ---- life ---------------------------------------------------------------------------------
 
@@ -281,8 +283,19 @@ class LocalspecApp(Polite, App[None]):
         mode = self.current_mode
         super().notify(in_app(message, mode), title=in_app(title, mode), **how)
 
+    def _on_notify(self, event: Notify) -> None:
+        """What is still shown is not shown a second time."""
+        new = event.notification
+        if any((n.title, n.message) == (new.title, new.message) for n in self._notifications):
+            event.prevent_default()
+
     def tell(self, error: LocalspecError) -> None:
-        """An error that the person caused or can do something about, as a notice."""
+        """An error that the person caused or can do something about, as a notice. That nothing can
+        be kept is said once: whatever is to be kept would say it again."""
+        if isinstance(error, StoreUnusable):
+            if self._unkept_told:
+                return
+            self._unkept_told = True
         self.notify(error.hint, title=error.message, severity="error", timeout=10, markup=False)
 
     # ---- engine -------------------------------------------------------------------------------
@@ -320,8 +333,9 @@ class LocalspecApp(Polite, App[None]):
         if pull.error is not None:
             self.tell(pull.error)
         elif pull.state == "cancelled":
+            where = "p" if self.current_mode == "models" else "F2, then p"
             self.notify(
-                "What arrived is kept; p goes on from there.",
+                f"What arrived is kept; {where} on its line goes on from there.",
                 title=f"{pull.name} stopped",
                 markup=False,
             )

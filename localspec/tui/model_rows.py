@@ -19,10 +19,10 @@ if TYPE_CHECKING:  # imported in other threads, after the first paint
 Kind = Literal["entry", "file", "drafter", "broken", "pull"]
 
 HERE = "Ready on this machine"
-OTHERS = "Other files on this machine"
+OTHERS = "Other files here"
 PULLS = "Downloads from the Hub"
 CATALOGUE = "To download"
-DRAFTERS = "Drafters on this machine"
+DRAFTERS = "Drafters here"
 BROKEN = "Not usable"
 GROUPS = (HERE, OTHERS, PULLS, CATALOGUE, DRAFTERS, BROKEN)
 
@@ -69,12 +69,13 @@ def read() -> tuple[Overview, dict[str, int]]:
 
 
 def rows(seen: Overview, kept: dict[str, int], pulls: Sequence[Pull]) -> list[Row]:
-    """All lines by groups. Models of the catalogue keep its order."""
+    """All lines by groups. Models of the catalogue keep its order. ``pulls``: those whose files
+    ``seen`` may not have yet."""
     found = [
         *_entries(seen, kept, pulls),
         *_files(seen),
         *_of_catalogue(seen),
-        *(_pull_row(p) for p in pulls if p.entry is None and p.state != "done"),
+        *(_pull_row(p) for p in pulls if p.entry is None),
     ]
     order = {group: i for i, group in enumerate(GROUPS)}
     return sorted(found, key=lambda row: order[row.group])
@@ -164,22 +165,40 @@ def _of_catalogue(seen: Overview) -> Iterator[Row]:
 
 
 def _pull_row(pull: Pull) -> Row:
-    size = pull.progress.size if pull.progress is not None else None
-    return Row(f"pull {pull.name}", PULLS, "pull", pull.name, pull.words, size=size, pull=pull)
+    return Row(f"pull {pull.name}", PULLS, "pull", pull.name, pull.words, size=pull.size, pull=pull)
+
+
+def pull_words(pull: Pull) -> str:
+    """How a download stands, and what can be done."""
+    files = [file.path.rsplit("/", 1)[-1] for file in pull.progress.files] if pull.progress else []
+    named = ", ".join(files[:2]) + (f" and {len(files) - 2} more" if len(files) > 2 else "")
+    match pull.state:
+        case "asking":
+            return "asking the Hub for its files; x stops that"
+        case "downloading":
+            return f"on its way, x stops it: {named}"
+        case "cancelled":
+            return f"stopped, p goes on: {named}" if named else "stopped, p begins again"
+        case "failed":
+            return f"p tries again: {pull.error.message}" if pull.error else "p tries again"
+        case "done":
+            return ""
 
 
 # ---- what fits ---------------------------------------------------------------------------------
 
 
 def verdicts(lines: Sequence[Row], here: Memory) -> dict[str, str]:
-    """By key of the line: where it fits, ``~`` before what goes by size alone. Reads headers."""
+    """By key of the line: where it fits, ``~`` before what goes by size alone, nothing where that
+    is no question or the size not known yet. Reads headers."""
     from localspec.models import overview
 
     found = {}
     for row in lines:
+        found[row.key] = ""
         if row.choice is not None:
             found[row.key] = overview.fits(row.choice, here)
-        elif row.kind == "file" and row.size is not None:
+        elif row.kind in ("file", "pull") and row.size is not None:
             found[row.key] = overview.fits_by_size(row.size, here)
     return found
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from textual.message import Message
 
-from localspec.errors import DownloadCancelled, LocalspecError
+from localspec.errors import DownloadCancelled, LocalspecError, ModelFileError
 
 if TYPE_CHECKING:  # they bring huggingface_hub: imported in the thread of the first download
     from localspec.hub.download import Progress
@@ -32,12 +33,20 @@ class Pull:
         self.use: dict[str, str] | None = None
         self.state: State = "asking"
         self.progress: Progress | None = None
+        self.path: Path | None = None
+        """Of the model, once it is here."""
         self.error: LocalspecError | None = None
+        """Why it failed; where it is done: why what is here cannot be used."""
         self.cancel = threading.Event()
 
     @property
     def name(self) -> str:
         return f"{self.words}:{self.quant}" if self.quant else self.words
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all its files; None: not known yet."""
+        return self.progress.size if self.progress is not None else None
 
     @property
     def active(self) -> bool:
@@ -125,7 +134,7 @@ class Pulls:
     def _download(self, pull: Pull) -> None:
         from localspec.catalog import Catalogue
         from localspec.hub.download import download
-        from localspec.hub.plan import named, plan
+        from localspec.hub.plan import check_usable, named, plan
 
         def report(progress: Progress) -> None:
             pull.progress, pull.state = progress, "downloading"
@@ -135,3 +144,8 @@ class Pulls:
         if pull.cancel.is_set():
             raise DownloadCancelled("The download was cancelled.")
         download([file for w in wanted for file in w.files], report, pull.cancel)
+        pull.path = wanted[0].path
+        try:
+            check_usable(wanted)
+        except ModelFileError as error:
+            pull.error = error

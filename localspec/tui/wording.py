@@ -22,6 +22,7 @@ _WAYS: tuple[tuple[str, str], ...] = (
     (rf"See what it offers: localspec models inspect {_X}\.?", "F2, then a with {x}, shows it."),
     (rf"`localspec models (?:inspect|search) {_X}`", "F2, then a with {x},"),
     (rf"localspec models drafters {_X}", "F2, then d on {x}"),
+    (rf"`localspec models rm {_X}`", "F2, then Del on it,"),
     (r"`localspec models rm`", "F2, then Del,"),
     (r"a model of `localspec models list`", "a model of the list (F2)"),
     (r"`localspec models list`", "F2"),

@@ -18,6 +18,7 @@ from rich.cells import cell_len
 from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
+from tiny_models import tiny_llama
 from tui.played import Player, answer, plain
 
 from localspec import machine
@@ -817,6 +818,90 @@ async def test_another_model_goes_on_with_the_conversation(chat: Any) -> None:
         await c.ask("b")
         assert (c.questions, c.answers) == (["a", "b"], ["one", "two"])
         assert "one" in "".join(chr(i) for i in engine.prompts[-1] if i >= 4)
+
+
+async def test_a_conversation_of_another_model_says_who_answers_next(chat: Any) -> None:
+    cached = "/c/hub/models--me--m-GGUF/snapshots/abc/m-Q4_0.gguf"
+    turns = (Turn("user", "a"), Turn("assistant", "one"))
+    for model in ("demo", cached):
+        Store().save(Talk(f"of {model}", model, turns))
+    async with chat(Player()) as c:
+        await c.open_list()
+        lines = [str(o.prompt) for o in c.app.screen.query_one(OptionList).options]
+        assert "1 question · hf:me/m-GGUF/m-Q4_0.gguf · " in lines[0]
+        await c.press("enter")
+        assert "Made with hf:me/m-GGUF/m-Q4_0.gguf; the next answer comes from demo." in c.notes
+        c.app.clear_notifications()
+        await c.open_list()
+        await c.press("down", "enter")
+        assert c.questions == ["a"] and not c.notes
+
+
+async def test_a_model_is_called_by_its_title_before_the_engine_runs(
+    chat: Any, settings: SettingsStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "models--me--m-GGUF" / "snapshots" / "abc"
+    folder.mkdir(parents=True)
+    settings.values.model = str(
+        tiny_llama(tmp_path / "A small one.gguf").rename(folder / "m-Q4_0.gguf")
+    )
+    async with chat(Player()) as c:
+        await c.until(lambda: c.header.startswith("A small one ▸"))
+        await c.press("ctrl+n")
+        await c.until(lambda: c.screen.query("#welcome"))
+        assert str(c.screen.query_one("#welcome", Static).content).startswith("A small one\n")
+        c.app.use(model=str(folder / "gone.gguf"))
+        await c.until(lambda: c.header.startswith("hf:me/m-GGUF/gone.gguf ▸"))
+
+
+async def test_a_title_is_kept_whole_and_cut_where_it_is_shown(chat: Any) -> None:
+    line = "Explain in simple words how a compiler turns a loop into machine code and why it may"
+    async with chat(Player("one"), (100, 30)) as c:
+        await c.ask(line + "\nand more")
+        assert [e.title for e in Store().talks()] == [line]
+        await c.open_list()
+        await c.until(lambda: "…" in option(c))
+        assert option(c).rstrip().endswith("ago") or "just now" in option(c)
+        assert len(option(c)) <= c.app.screen.query_one(OptionList).size.width
+        await c.press("r")
+        assert c.app.screen.query_one(Input).value == line
+    async with chat(Player("one"), (220, 30)) as c:
+        await c.ask("x" * 500)
+        assert len(Store().talks()[0].title) == 200
+        assert "x" * 59 + "…" in c.header
+
+
+def option(c: Chat) -> str:
+    return str(c.app.screen.query_one(OptionList).get_option_at_index(0).prompt)
+
+
+async def test_a_store_that_cannot_be_used_is_said_once(
+    chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    notify = LocalspecApp.notify
+
+    def heard(app: LocalspecApp, message: str, *, title: str = "", **how: Any) -> None:
+        said.append(title)
+        notify(app, message, title=title, **how)
+
+    monkeypatch.setattr(LocalspecApp, "notify", heard)
+    (tmp_path / "localspec").mkdir()
+    (tmp_path / "localspec" / "localspec.db").write_bytes(b"no database at all" * 99)
+    async with chat(Player("one", "two")) as c:
+        await c.ask("a")
+        await c.ask("b")
+        assert c.answers == ["one", "two"]
+    assert len([title for title in said if "cannot be used" in title]) == 1
+
+
+async def test_a_notice_is_not_stacked_on_itself(chat: Any) -> None:
+    async with chat(Player()) as c:
+        for _ in range(3):
+            c.app.notify("The disk is full.", title="Oh")
+        c.app.notify("The disk is full.", title="Ah")
+        await c.until(lambda: "Ah" in c.notes)
+        assert [n.title for n in c.app._notifications] == ["Oh", "Ah"]
 
 
 async def test_earlier_questions_come_back_with_the_arrow_keys(chat: Any) -> None:

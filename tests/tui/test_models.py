@@ -14,13 +14,14 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 from tiny_models import letter_vocabulary, tiny_llama
 
-from localspec import catalog, discovery, machine, resources
+from localspec import catalog, cli, discovery, machine, resources
 from localspec.catalogue_file import read_catalogue
 from localspec.errors import UsageError
 from localspec.hub import client
 from localspec.models import output, own
 from localspec.reference import hub_cache
 from localspec.tui.app import LocalspecApp
+from localspec.tui.model_rows import GROUPS
 from localspec.tui.screens.dialogs import Choose, Confirm
 from localspec.tui.screens.first_start import FirstStartScreen
 from localspec.tui.screens.model_dialogs import AddScreen, DraftersScreen, InspectScreen
@@ -29,6 +30,7 @@ from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.downloads import Downloads
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.model_table import ModelTable
+from localspec.units import file_size
 
 REPO, DRAFTS = "me/m-GGUF", "me/drafts-GGUF"
 MakeApp = Callable[..., LocalspecApp]
@@ -228,6 +230,12 @@ async def test_a_narrow_terminal_cuts_no_word_of_the_list_and_no_key(opened: Any
         assert keys().rstrip().endswith("/ Filter"), "and not a part of the next"
 
 
+@pytest.mark.parametrize("columns", [80, 100, 140])
+async def test_the_headings_of_groups_are_whole(opened: Any, columns: int) -> None:
+    async with opened((columns, 24)) as m:
+        assert max(map(len, GROUPS)) <= m.table.ordered_columns[0].width
+
+
 async def test_the_filter_shows_what_has_all_its_words_until_escape(opened: Any) -> None:
     async with opened() as m:
         await m.press("slash", *"hub draft")
@@ -296,6 +304,85 @@ async def test_a_download_shows_bars_survives_other_screens_and_is_cancelled_and
         # more before it saw the cancel, or all of it)
         for request in shop.asked("/cdn/me/m-GGUF"):
             assert request.range and int(request.range.removeprefix("bytes=").rstrip("-")) >= had
+
+
+async def test_keys_mean_the_download_that_was_added_and_its_line_says_all_of_it(
+    opened: Any, shop: HubServer, contents: dict[str, bytes]
+) -> None:
+    shop.add("you/other-GGUF", {"other-Q8_0.gguf": contents["target"]})
+    name = "hf:you/other-GGUF:Q8_0"
+
+    def note() -> str:
+        return str(m.screen.query_one("#note", Static).content)
+
+    async with opened((140, 30)) as m:
+        await m.choose("huge")
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        dialog.query_one(Input).value = "you/other-GGUF"
+        await m.press("enter")
+        await m.until(lambda: options(dialog))
+        fault = shop.fail("/cdn/you/other-GGUF", hold_at=30_000)
+        await m.press("enter")
+        await m.until(lambda: m.table.key == f"pull {name}")
+        await m.until(shop.held.is_set)
+        await m.until(lambda: "✓ ~CPU" in m.line(name))
+        assert file_size(len(contents["target"])) in m.line(name)
+        await m.until(lambda: note().startswith("on its way, x stops it: other-Q8_0.gguf"))
+        await m.choose("huge")
+        await m.press("x")
+        await m.until(lambda: m.notices)
+        assert "What arrived is kept; p on its line goes on from there." in m.notices
+        assert m.table.key == f"pull {name}"
+        await m.until(lambda: note().startswith("stopped, p goes on: other-Q8_0.gguf"))
+        assert "✓ ~CPU" in m.line(name) and "..." not in m.text
+        shop.release.set()
+        fault.times = 0
+        await m.press("p")
+        await m.until(lambda: m.screen._row is not None and m.screen._row.kind == "file")
+        assert (m.table.key or "").endswith("/other-Q8_0.gguf")
+
+
+async def test_a_damaged_file_of_the_hub_is_said_to_be_so(
+    opened: Any, shop: HubServer, contents: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = contents["target"][:24]
+    shop.add("you/bad-GGUF", {"bad-Q8_0.gguf": header + b"\xff" * 5000})
+    async with opened() as m:
+        m.app.setup = replace(m.app.setup, model=None)
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        dialog.query_one(Input).value = "you/bad-GGUF"
+        await m.press("enter")
+        await m.until(lambda: options(dialog))
+        await m.press("enter")
+        await m.until(lambda: m.notices)
+        assert "hf:you/bad-GGUF:Q8_0 is here." not in m.notices
+        assert "is here, but cannot be used: bad-Q8_0.gguf is damaged: " in m.notices
+        assert "choose another file or repository. F2, then Del on it, removes it" in m.notices
+        assert m.app.setup.model is None
+        await m.until(lambda: m.screen._row is not None and m.screen._row.kind == "broken")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["models", "pull", "hf:you/bad-GGUF:Q8_0"])
+    assert left.value.code == 1
+    assert "bad-Q8_0.gguf is damaged: " in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["/tmp/no/m.gguf", "./nope.gguf", "~/nope.gguf", "nope.gguf", "models/nope.gguf"]
+)
+async def test_a_file_that_is_not_there_is_no_question_to_the_hub(
+    opened: Any, shop: HubServer, words: str
+) -> None:
+    async with opened() as m:
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        dialog.query_one(Input).value = words
+        await m.press("enter")
+        said = dialog.query_one("#said", Static)
+        await m.until(lambda: "There is no file" in str(said.content))
+        assert str(Path(words).expanduser()) in str(said.content)
+        assert not shop.asked("/api")
 
 
 async def test_what_an_interrupted_download_left_is_shown_after_a_restart_and_removed(

@@ -21,6 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.errors import EngineDied, LocalspecError
+from localspec.reference import title_of
 from localspec.tui.engine import Job, Status
 from localspec.tui.live import Figures, Meter, age
 from localspec.tui.screens.base import ModeScreen
@@ -61,7 +62,8 @@ ASK_FROM_SECONDS = 20.0
 """A baseline run that takes longer is asked about first."""
 SWITCHING = "Switching"
 MEASURE_KEY = "F7"
-TITLE_LENGTH = 60
+TITLE_KEPT, TITLE_SHOWN = 200, 60
+"""Of a conversation's first line, what becomes its title, and what of that stands at the top."""
 LETTERS = (
     ("b", "baseline"),
     ("t", "tint"),
@@ -79,6 +81,8 @@ LETTERS = (
 class Facts:
     """What the screen shows of the session; made in the engine's thread."""
 
+    model: str
+    """The words that chose it."""
     title: str
     quant: str
     drafter: DrafterSettings
@@ -263,6 +267,7 @@ class ChatScreen(ModeScreen):
         self._applied: tuple[Any, ...] = ()  # so is this: the drafter that was asked for last
         self._kept_store: Store | None = None
         self._facts: Facts | None = None
+        self._looked = ("", "")  # a model's words and its title, before the engine has it
         self._baseline: Baseline | None = None
         self._talk: Talk | None = None
         self._own_system: str | None = None  # of a conversation that was opened again
@@ -330,20 +335,23 @@ class ChatScreen(ModeScreen):
 
         given = self._chat_settings()
 
-        def look() -> tuple[str, Baseline | None]:
+        def look() -> tuple[str, str]:
             from localspec.catalog import resolve_target
             from localspec.chat.settings import speed_setup
 
             target = resolve_target(setup.model or "")
             options = _options(setup, given, setup.drafter)
-            return target.title, self._store.baseline(speed_setup(options, target))
+            return target.title, speed_setup(options, target)
 
         try:
-            title, baseline = await asyncio.to_thread(look)
+            title, kept_as = await asyncio.to_thread(look)
         except LocalspecError as error:
-            self._welcome(setup.model or "", error)
+            self._welcome(error)
             return
-        self._welcome(title)
+        self._looked = (setup.model or "", title)
+        self._welcome()
+        self._show_setup()
+        baseline = await self._stored(lambda: self._store.baseline(kept_as))
         if self._facts is None:
             self._baseline = baseline
             self._show_figures()
@@ -361,9 +369,7 @@ class ChatScreen(ModeScreen):
         if self.localspec.setup.model is None:
             self._welcome(download=words)
 
-    def _welcome(
-        self, title: str = "", problem: LocalspecError | None = None, download: str = ""
-    ) -> None:
+    def _welcome(self, problem: LocalspecError | None = None, download: str = "") -> None:
         """What stands where no question was asked yet. ``download``: the one to begin with."""
         if self.query("Question"):
             return
@@ -398,7 +404,7 @@ class ChatScreen(ModeScreen):
                 self._name_download()
         else:
             text = Content.assemble(
-                (title or model, "bold"),
+                (self._model_title, "bold"),
                 "\n\nAsk something: ",
                 hint("Enter", "sends"),
                 ", ",
@@ -424,11 +430,12 @@ class ChatScreen(ModeScreen):
             self._scroll.mount(Static(Bound(text), id="welcome"))
 
     def _show_setup(self) -> None:
-        setup, facts = self.localspec.setup, self._facts
-        title = f"{facts.title} {facts.quant}" if facts and facts.quant not in facts.title else ""
-        title = title or (facts.title if facts else setup.model or "no model")
-        parts: list[Content | tuple[str, str] | str] = [(title, "bold $foreground"), " ▸ "]
-        parts.append(self._drafter_words())
+        facts = self._facts
+        parts: list[Content | tuple[str, str] | str] = [
+            (self._model_title, "bold $foreground"),
+            " ▸ ",
+            self._drafter_words(),
+        ]
         right = ["spec ON" if self._speculates else "spec OFF"]
         if facts is not None:
             right.append(f"T {facts.sampler['temperature']:g}")
@@ -443,12 +450,23 @@ class ChatScreen(ModeScreen):
         if thinking is not None and (facts is None or facts.has_thinking_switch):
             right.append(f"thinking {'on' if thinking else 'off'}")
         if self._talk is not None and not self.has_class("-narrow"):
-            parts += ["   ", (f"“{self._talk.title}”", "italic")]
+            title = Content(self._talk.title).truncate(TITLE_SHOWN, ellipsis=True)
+            parts += ["   ", Content.assemble("“", title, "”").stylize("italic")]
         left, told = Content.assemble(*parts), Content("   ".join(right))
         room = self.size.width - 2 - told.cell_length - 2
         left = left.truncate(max(room, 10), ellipsis=True)
         space = " " * max(room - left.cell_length, 0)
         self.query_one("#setup-line", Static).update(left + Content(space + "  ") + told)
+
+    @property
+    def _model_title(self) -> str:
+        model, facts = self.localspec.setup.model, self._facts
+        if model is None:
+            return "no model"
+        if facts is not None and facts.model == model:
+            return facts.title if facts.quant in facts.title else f"{facts.title} {facts.quant}"
+        words, title = self._looked
+        return title if title and words == model else title_of(model)
 
     def on_resize(self) -> None:
         self._show_setup()
@@ -504,6 +522,8 @@ class ChatScreen(ModeScreen):
         if message.facts is None:
             return
         before, self._facts = self._facts, message.facts
+        if self.query("#welcome"):
+            self._welcome()
         self._show_setup()
         self._show_figures()
         if before is None or before.setup != message.facts.setup:
@@ -895,8 +915,8 @@ class ChatScreen(ModeScreen):
             self.notify(otherwise)
         elif talk.model != model:
             self.notify(
-                f"The last answer is {talk.model}'s, and {model} is chosen: F2 chooses that one "
-                "again, Ctrl+R has this one answer.",
+                f"The last answer is {title_of(talk.model)}'s, and {title_of(model or '')} is "
+                "chosen: F2 chooses that one again, Ctrl+R has this one answer.",
                 markup=False,
             )
         elif not talk.turns[-1].facts.get("origin"):
@@ -1185,6 +1205,14 @@ class ChatScreen(ModeScreen):
         talk = await self._stored(lambda: self._store.talk(chosen))
         if talk is not None:
             await self._show_talk(talk)
+            made, now = title_of(talk.model), self.localspec.setup.model
+            if now is not None and made != title_of(now):
+                self.notify(
+                    f"Made with {made}; the next answer comes from {title_of(now)}. F2 chooses "
+                    "another model.",
+                    markup=False,
+                    timeout=8,
+                )
 
     @work
     async def action_export(self) -> None:
@@ -1219,7 +1247,7 @@ class ChatScreen(ModeScreen):
 
 def _title(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "Conversation")
-    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
+    return line[:TITLE_KEPT].rstrip()
 
 
 async def _fill(view: AnswerView, content: str, facts: dict[str, Any]) -> None:
@@ -1312,6 +1340,7 @@ def _facts(chat: ChatSession) -> Facts | None:
     if not chat.settings:  # no session was opened yet
         return None
     return Facts(
+        model=chat.options.model,
         title=chat.target.title,
         quant=chat.model.quant,
         drafter=chat.drafter,

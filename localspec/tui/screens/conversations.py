@@ -15,6 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import LocalspecError
+from localspec.reference import title_of
 from localspec.tui.live import age
 from localspec.tui.screens.base import Dialog
 from localspec.tui.screens.dialogs import Ask, Confirm
@@ -22,6 +23,11 @@ from localspec.tui.widgets.footer import Footer
 
 if TYPE_CHECKING:
     from localspec.store import Entry, Store
+
+
+SHORTEST_TITLE = 24
+"""So many columns of a title stand in the list, even where what is behind it goes into a second
+line then."""
 
 
 class ConversationsScreen(Dialog[int | None]):
@@ -61,6 +67,10 @@ class ConversationsScreen(Dialog[int | None]):
     async def on_mount(self) -> None:
         await self._read()
 
+    def on_resize(self) -> None:
+        if self._entries:
+            self.call_after_refresh(self._fill)
+
     async def _read(self) -> None:
         try:
             self._entries = await asyncio.to_thread(self._store.talks)
@@ -83,8 +93,11 @@ class ConversationsScreen(Dialog[int | None]):
     def _line(self, entry: Entry) -> Content:
         mark = "●" if entry.id == self._current else " "
         questions = "1 question" if entry.questions == 1 else f"{entry.questions} questions"
-        about = f"  {questions} · {entry.model} · {age(time.time() - entry.changed)}"
-        return Content.assemble(f"{mark} {entry.title}", (about, "$text-muted"))
+        changed = age(time.time() - entry.changed)
+        about = Content(f"  {questions} · {title_of(entry.model)} · {changed}")
+        room = self.query_one(OptionList).scrollable_content_region.width - 4 - about.cell_length
+        title = Content(entry.title).truncate(max(room, SHORTEST_TITLE), ellipsis=True)
+        return Content.assemble(f"{mark} ", title, about.stylize("$text-muted"))
 
     @property
     def _chosen(self) -> Entry | None:

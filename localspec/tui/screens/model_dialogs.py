@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from localspec.models.offers import Offer
 
 _BARE = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.:-]*")
+_PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|(?!hf:|\w+://).*\.gguf$", re.I)
+"""What is meant as a file on this machine, there or not."""
 
 
 class Picked(NamedTuple):
@@ -98,6 +100,9 @@ class AddScreen(Dialog[Picked | None]):
         path = Path(words).expanduser()
         if await asyncio.to_thread(path.is_file):
             self.dismiss(Picked("keep", str(path)))
+            return
+        if _PATH.match(words):
+            self._say(await asyncio.to_thread(_no_model, path), "$text-error")
             return
         if _BARE.fullmatch(words):
             words = f"hf:{words}"
@@ -184,6 +189,17 @@ class AddScreen(Dialog[Picked | None]):
             self.query_one(Input).focus()
         else:
             self.dismiss(None)
+
+
+def _no_model(path: Path) -> str:
+    """Why there is no file to be noted at ``path``, and what to do."""
+    from localspec.gguf_header import check_model_file
+
+    try:
+        check_model_file(path)
+    except LocalspecError as error:
+        return in_app(str(error))
+    return f"{path} is no file."
 
 
 def _searched(words: str) -> list[FoundRepo]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import on, work
@@ -14,9 +15,11 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from localspec.errors import LocalspecError
+from localspec.reference import title_of
 from localspec.tui.model_rows import (
     Row,
     drafter_choices,
+    pull_words,
     quantisations,
     read,
     rows,
@@ -77,7 +80,10 @@ class ModelsScreen(ModeScreen):
         self._here: Memory | None = None
         self._asking = threading.Lock()
         self._ended = 0
+        self._over: set[Pull] = set()
+        """Downloads that were done before the disk was read last."""
         self._cancellable = False
+        self._noted = ("", 0)
 
     def body(self) -> Iterable[Widget]:
         yield Input(placeholder="filter: words of name, title, drafters", id="filter", compact=True)
@@ -107,11 +113,17 @@ class ModelsScreen(ModeScreen):
     @work(exclusive=True, group="read")
     async def _read(self) -> None:
         self._ended = self.localspec.pulls.ended
+        over = {pull for pull in self._pulls if pull.state == "done"}
         found = await self._ask(read)
         if found is None:
             return
+        at = self._row
         self._seen, self._kept = found
+        self._over = over
         await self._lines()
+        if at is not None and at.pull is not None and at.key not in self._rows:
+            arrived = at.pull.path  # it has another line now
+            self._go_to(lambda row: row.path is not None and row.path == arrived)
         while self._here is None and self.engine.busy:  # a measurement is not to be disturbed
             await asyncio.sleep(DRAW_SECONDS)
         here = await asyncio.to_thread(self._memory)
@@ -121,10 +133,17 @@ class ModelsScreen(ModeScreen):
     async def _lines(self) -> None:
         """The lines anew: what is read, and the downloads."""
         if self._seen is not None:
-            pulls = list(self._pulls)
+            pulls = [pull for pull in self._pulls if pull not in self._over]
             found = await asyncio.to_thread(rows, self._seen, self._kept, pulls)
             self._rows = {row.key: row for row in found}
             self._fill()
+
+    def _go_to(self, holds: Callable[[Row], bool]) -> None:
+        """The cursor, to the first line that is so and shown."""
+        for row in self._rows.values():
+            if holds(row):
+                self._table.go_to(row.key)
+                return
 
     def _memory(self) -> Memory:
         """What models can be put into; GPUs are asked for once. Not for the event loop."""
@@ -164,9 +183,14 @@ class ModelsScreen(ModeScreen):
         if not self.is_current and self.app.current_mode != self.MODE:
             return
         self.query_one(Downloads).show(self._pulls)
-        for row in self._rows.values():
+        for row in list(self._rows.values()):
             if row.pull is not None:
                 self._table.state(row)
+            if row.kind == "pull" and row.pull is not None and row.size != row.pull.size:
+                self._rows[row.key] = replace(row, size=row.pull.size)
+                self._show_pulls()
+        if self._row is not None and self._row.pull is not None:
+            self._note()
         if self._ended != self.localspec.pulls.ended:
             self.action_read()
         if self._cancellable != bool(self.localspec.pulls.active):
@@ -177,15 +201,21 @@ class ModelsScreen(ModeScreen):
     def _note(self, _what: object = None) -> None:
         """One line about the line under the cursor."""
         row, setup = self._row, self.localspec.setup
-        text = f"In use: {setup.model}" if setup.model else "No model is chosen: Enter chooses one."
+        using = f"In use: {title_of(setup.model)}" if setup.model else ""
+        text = using or "No model is chosen: Enter chooses one."
         if row is not None:
             about = row.problem or row.title
             if row.listing is not None and row.listing.licence:
                 about += f" · {row.listing.licence}"
             if not row.problem and row.path is not None and not row.listing:
                 about = str(row.path)
+            if row.pull is not None:
+                about = pull_words(row.pull) or about
             text = f"{about}    {text}" if about else text
-        self.query_one("#note", Static).update(_plain(text, self.app.size.width - 2))
+        shown = (text, self.app.size.width)
+        if shown != self._noted:
+            self._noted = shown
+            self.query_one("#note", Static).update(_plain(text, self.app.size.width - 2))
 
     @property
     def _row(self) -> Row | None:
@@ -261,7 +291,7 @@ class ModelsScreen(ModeScreen):
         """A drafter, which is used once it is here, where its model is."""
         self._start(words, drafter="none", use=use)
         if use is not None:
-            self.notify(f"It is used with {use['model']} once it is here.", markup=False)
+            self.notify(f"It is used with {title_of(use['model'])} once it is here.", markup=False)
 
     # ---- downloads ----------------------------------------------------------------------------
 
@@ -304,13 +334,20 @@ class ModelsScreen(ModeScreen):
     def _start(
         self, words: str, quant: str | None = None, drafter: str = "auto", **more: Any
     ) -> None:
-        self.localspec.pulls.start(words, quant, drafter, **more)
-        self._show_pulls()
+        self._show_pulls(self.localspec.pulls.start(words, quant, drafter, **more))
 
     @work(exclusive=True, group="lines")
-    async def _show_pulls(self) -> None:
+    async def _show_pulls(self, begun: Pull | None = None) -> None:
+        """Their lines anew; the cursor goes to the one that was begun, so that x and p mean it."""
         await self._lines()
+        if begun is not None:
+            self._go_to(lambda row: row.pull is begun)
         self._draw()
+        if self._here is not None:
+            sized = [row for row in self._rows.values() if row.kind == "pull"]
+            here = await asyncio.to_thread(self._memory)
+            self._fits |= await asyncio.to_thread(verdicts, sized, here)
+            self._fill()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "cancel":
@@ -332,6 +369,8 @@ class ModelsScreen(ModeScreen):
             chosen = await self.app.push_screen_wait(Choose("Cancel which download?", choices))
             pull = active[int(chosen)] if chosen is not None else None
         if pull is not None:
+            stopped = pull
+            self._go_to(lambda row: row.pull is stopped)  # p goes on with it
             pull.cancel.set()
 
     # ---- add, look, remove --------------------------------------------------------------------

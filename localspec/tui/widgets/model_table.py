@@ -83,9 +83,10 @@ class ModelTable(Unhurried, DataTable[Text]):
         if row.key in self.rows:
             self.update_cell(row.key, "state", self._state(row))
 
-    def size_of(self, row: Row) -> None:
-        if row.key in self.rows:
-            self.update_cell(row.key, "size", _size(row))
+    def go_to(self, key: str) -> None:
+        """The cursor, to a line that is shown; elsewhere it stays."""
+        if key in self.rows:
+            self.move_cursor(row=self.get_row_index(key))
 
     # ---- what it looks like -------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class ModelTable(Unhurried, DataTable[Text]):
 
     def _state(self, row: Row) -> Text:
         theme, pull = self.app.current_theme, row.pull
-        if pull is not None and pull.active:
+        if pull is not None and (pull.active or (row.kind == "pull" and pull.state == "done")):
             return self._bar(pull)
         if row.path is not None and row.kind != "broken":
             owner = row.owner if self._is_wide and row.owner else ""
