@@ -51,7 +51,8 @@ async def rest(pilot: Pilot[Any]) -> None:
     quiet = 0
     while quiet < 20:
         await pilot.pause()
-        quiet = 0 if app.engine.busy else quiet + 1
+        looking = any(w.group == "look" and w.is_running for w in app.workers)
+        quiet = 0 if app.engine.busy or looking else quiet + 1
         await asyncio.sleep(0.01)
     app.clear_notifications()
     for field in (*app.screen.query(Input), *app.screen.query(TextArea)):
