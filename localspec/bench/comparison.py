@@ -23,6 +23,9 @@ Key = tuple[str, str, str, float]
 Where = tuple[str, str, str]
 """A prompt of any result: workload, id, and the hash of its tokens."""
 
+Both = tuple[float, float]
+"""A figure of the first result and of the second."""
+
 NEVER_PAIRED = {"replaced", "parted", "cancelled"}
 MACHINE = {
     "cpu": "processor",
@@ -39,12 +42,16 @@ SETTINGS_ASIDE = {"order_seed", "seed", "temperatures"}
 @dataclass(frozen=True, slots=True)
 class Change:
     """A candidate of both results. ``tps`` and ``speedup`` compare the second with the first: 1.05
-    is 5 % more. The baseline has no speedup to compare."""
+    is 5 % more; ``tps_of`` and ``speedup_of`` are what they compare, of the first and the second:
+    geometric means over the same prompts, None without any. The baseline has no speedup to
+    compare."""
 
     before: Json
     after: Json
     tps: Comparison
     speedup: Comparison
+    tps_of: Both | None = None
+    speedup_of: Both | None = None
     tps_verdict: Verdict | None = None
     speedup_verdict: Verdict | None = None
 
@@ -100,13 +107,17 @@ def compare_results(before: Json, after: Json) -> Compared:
     old, new = _by_key(before), _by_key(after)
     tps: dict[Key, Comparison] = {}
     speedups: dict[Key, Comparison] = {}
+    of: dict[Key, tuple[Both | None, Both | None]] = {}
     prompts: set[Where] = set()
     for key in (k for k in old if k in new):
         a, b = _speeds(before, old[key]), _speeds(after, new[key])
         prompts |= a.keys() & b.keys()
         tps[key] = _paired(a, b)
+        of[key] = _both(a, b), None
         if old[key]["method"] != "none":
-            speedups[key] = _paired(_speedups(before, old[key]), _speedups(after, new[key]))
+            gained, then = _speedups(before, old[key]), _speedups(after, new[key])
+            speedups[key] = _paired(gained, then)
+            of[key] = of[key][0], _both(gained, then)
     of_tps, of_speedup = verdicts(tps), verdicts(speedups)
     return Compared(
         changes=tuple(
@@ -115,6 +126,7 @@ def compare_results(before: Json, after: Json) -> Compared:
                 new[key],
                 tps[key],
                 speedups.get(key, Comparison()),
+                *of[key],
                 of_tps[key],
                 of_speedup.get(key),
             )
@@ -146,9 +158,10 @@ def record(compared: Compared) -> Json:
             {
                 "base": c.after.get("base", ""),
                 **{k: c.after[k] for k in ("drafter", "method", "n_max", "temperature")},
-                "decode_tps": [c.before["decode_tps"], c.after["decode_tps"]],
+                "prompts": c.tps.prompts,
+                "decode_tps": list(c.tps_of or (None, None)),
                 "decode_tps_change": figures(c.tps, c.tps_verdict),
-                "speedup": [c.before["speedup"], c.after["speedup"]],
+                "speedup": list(c.speedup_of or (None, None)),
                 "speedup_change": figures(c.speedup, c.speedup_verdict),
                 "regressions": c.regressions(),
             }
@@ -163,6 +176,14 @@ def record(compared: Compared) -> Json:
 def _paired(before: Mapping[Where, float], after: Mapping[Where, float]) -> Comparison:
     both = [w for w in before if w in after]
     return compare([Pair(w[0], f"{w[1]} {w[2]}", after[w] - before[w]) for w in both])
+
+
+def _both(before: Mapping[Where, float], after: Mapping[Where, float]) -> Both | None:
+    """What ``_paired`` compares, of each: the second over the first is the change it finds."""
+    both = [w for w in before if w in after]
+    if not both:
+        return None
+    return math.exp(fmean(before[w] for w in both)), math.exp(fmean(after[w] for w in both))
 
 
 def _speeds(result: Json, candidate: Json) -> dict[Where, float]:

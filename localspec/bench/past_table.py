@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from localspec.bench.comparison import Change, Compared
+from localspec.bench.comparison import Both, Change, Compared
 from localspec.bench.statistics import Comparison, Verdict
 from localspec.bench.table import (
     BASE,
@@ -123,13 +123,14 @@ def _of_candidate(column: Column) -> Column:
     )
 
 
-def _from_to(key: str, digits: int) -> Column:
+def _from_to(what: str, of: Callable[[Change], Both | None], digits: int) -> Column:
     def cell(change: Change, _: Signs) -> str:
-        if key == "speedup" and change.after["method"] == "none":
+        if what == "speedup" and change.after["method"] == "none":
             return "-"
-        return f"{number(change.before[key], digits)} > {number(change.after[key], digits)}"
+        before, after = of(change) or (None, None)
+        return f"{number(before, digits)} > {number(after, digits)}"
 
-    return Column("tok/s" if key == "decode_tps" else key, cell)
+    return Column(what, cell)
 
 
 def change(found: Comparison) -> str:
@@ -173,10 +174,10 @@ def comparison_columns(compared: Compared) -> tuple[Column, ...]:
     )
     return (
         *(c if c is WORSE else _of_candidate(c) for c in head),
-        _from_to("decode_tps", 1),
+        _from_to("tok/s", lambda c: c.tps_of, 1),
         Column("change [95 %]", lambda c, _: change(c.tps), right=False),
         Column("", lambda c, signs: judgement(c, "tok/s", signs), right=False),
-        _from_to("speedup", 2),
+        _from_to("speedup", lambda c: c.speedup_of, 2),
         Column(
             "change [95 %]",
             lambda c, _: "-" if c.after["method"] == "none" else change(c.speedup),
@@ -207,6 +208,16 @@ def remarks(compared: Compared) -> list[str]:
         lines.append(
             'An interval on one side of 0 beside "no change shown": of so many comparisons, one '
             "comes out so by chance (Holm's correction)."
+        )
+    if compared.prompts:
+        fewer = [
+            f"{name(c.after)} over {c.tps.prompts} of them"
+            for c in compared.changes
+            if c.tps.prompts != compared.prompts
+        ]
+        lines.append(
+            f"tok/s and speedup are means (geometric) over the {many(compared.prompts, 'prompt')} "
+            f"that both have, as the changes are{'; '.join(['', *fewer])}."
         )
     if compared.changes:
         lines.append(

@@ -216,6 +216,33 @@ def test_only_the_same_prompts_are_paired() -> None:
     assert few.changes[1].regressions() == []
 
 
+def test_the_figures_shown_are_those_that_the_change_is_of() -> None:
+    """The prompts of one result alone are in none of them: here they are twice as fast."""
+    rows = [
+        row(who, p, generation(tps=tps * (2 if i >= 3 else 1 + i / 10)))
+        for i, p in enumerate(PROMPTS)
+        for who, tps in SPEEDS.items()
+    ]
+    before = result(rows, list(SPEEDS), PROMPTS)
+    after = measured({who: tps * 0.5 for who, tps in SPEEDS.items()}, prompts=PROMPTS[:3])
+    compared = compare_results(before, after)
+    for change in compared.changes:
+        assert change.tps.speedup is not None and change.tps_of is not None
+        first, second = change.tps_of
+        assert second / first == pytest.approx(change.tps.speedup)
+        assert change.tps.speedup == pytest.approx(0.455, rel=0.02)
+        assert change.before["decode_tps"] > 1.3 * first
+    small = compared.changes[1]
+    assert small.speedup_of is not None
+    assert small.speedup_of[1] / small.speedup_of[0] == pytest.approx(small.speedup.speedup)
+    assert record(compared)["candidates"][1]["decode_tps"] == list(small.tps_of or ())
+    said = "means (geometric) over the 3 prompts that both have, as the changes are."
+    assert any(line.endswith(said) for line in remarks(compared))
+    without = [r for r in rows if r.slot.candidate != SMALL or r.slot.prompt != PROMPTS[0]]
+    fewer = compare_results(result(without, list(SPEEDS), PROMPTS), after)
+    assert any(line.endswith("; small n=3 over 2 of them.") for line in remarks(fewer))
+
+
 def test_candidates_of_one_alone_are_named() -> None:
     compared = compare_results(
         measured(), measured({BASELINE: 100.0, candidate("small", 5): 130.0})
