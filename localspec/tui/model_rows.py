@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from localspec.reference import reference_of
 from localspec.tui.pulls import Pull
 from localspec.units import file_size
 
@@ -112,6 +113,7 @@ def _files(seen: Overview) -> Iterator[Row]:
 
     for file in seen.others:
         kind, group = _kind_of(file)
+        place = str(reference_of(file.path) or file.path)
         if kind is not None:
             yield Row(
                 key=f"file {file.path}",
@@ -124,7 +126,7 @@ def _files(seen: Overview) -> Iterator[Row]:
                 path=file.path,
                 owner=file.owner,
                 about=what(file) if kind != "broken" else "",
-                problem=file.problem,
+                problem=file.problem.replace(str(file.path), place),
             )
 
 
@@ -143,7 +145,6 @@ def _kind_of(file: LocalFile) -> tuple[Kind | None, str]:
 def _of_catalogue(seen: Overview) -> Iterator[Row]:
     """The catalogue's drafters that were downloaded."""
     from localspec.discovery import size_of
-    from localspec.reference import reference_of
 
     once: set[Path] = set()
     for line in seen.listings:

@@ -362,6 +362,9 @@ async def test_a_damaged_file_of_the_hub_is_said_to_be_so(
         assert "choose another file or repository. F2, then Del on it, removes it" in m.notices
         assert m.app.setup.model is None
         await m.until(lambda: m.screen._row is not None and m.screen._row.kind == "broken")
+        note = m.screen.query_one("#note", Static)
+        why = "hf:you/bad-GGUF/bad-Q8_0.gguf is damaged: a name in its"
+        await m.until(lambda: str(note.content).startswith(why))
     with pytest.raises(SystemExit) as left:
         cli.main(["models", "pull", "hf:you/bad-GGUF:Q8_0"])
     assert left.value.code == 1

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from localspec.errors import LocalspecError
-from localspec.reference import title_of
+from localspec.reference import reference_of, title_of
 from localspec.tui.model_rows import (
     Row,
     drafter_choices,
@@ -208,7 +208,7 @@ class ModelsScreen(ModeScreen):
             if row.listing is not None and row.listing.licence:
                 about += f" · {row.listing.licence}"
             if not row.problem and row.path is not None and not row.listing:
-                about = str(row.path)
+                about = str(reference_of(row.path) or row.path)
             if row.pull is not None:
                 about = pull_words(row.pull) or about
             text = f"{about}    {text}" if about else text
