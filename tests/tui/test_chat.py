@@ -24,6 +24,7 @@ from tui.played import Player, answer, plain
 from localspec import machine
 from localspec.bench.ab import _candidates as ab_candidates
 from localspec.catalog import resolve_drafters, resolve_target
+from localspec.chat.export import to_markdown
 from localspec.errors import EngineDied
 from localspec.store import Store, Talk, Turn
 from localspec.tui.app import LocalspecApp, Setup
@@ -825,6 +826,7 @@ async def test_a_conversation_of_another_model_says_who_answers_next(chat: Any) 
     turns = (Turn("user", "a"), Turn("assistant", "one"))
     for model in ("demo", cached):
         Store().save(Talk(f"of {model}", model, turns))
+    assert "\nModel: hf:me/m-GGUF/m-Q4_0.gguf\n" in to_markdown(Talk("t", cached, turns))
     async with chat(Player()) as c:
         await c.open_list()
         lines = [str(o.prompt) for o in c.app.screen.query_one(OptionList).options]
