@@ -114,7 +114,8 @@ def _report(error: Exception, args: list[str]) -> str:
             *traceback.format_exception(error),
         ]
     )
-    what = f"localspec: this is a bug: {type(error).__name__}: {error}."
+    said = next(iter(str(error).splitlines()), "").removesuffix(".")
+    what = f"localspec: this is a bug: {': '.join(filter(None, (type(error).__name__, said)))}."
     try:
         folder = Path(platformdirs.user_log_dir("localspec", appauthor=False))
         folder.mkdir(parents=True, exist_ok=True)

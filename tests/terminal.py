@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import psutil
 import pyte
 
 KEYS = {
@@ -41,6 +42,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
         self._master, slave = pty.openpty()
+        self.attributes_before = self.attributes
         self._size(slave, columns, lines)
         self._screen.write_process_input = self._answer  # type: ignore[method-assign]
         env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}
@@ -90,10 +92,15 @@ class Terminal:
             time.sleep(0.03)
         return self.text
 
+    @property
+    def attributes(self) -> list[object]:
+        """Whether it shows what is typed, waits for the end of a line and so on (``stty -a``)."""
+        return termios.tcgetattr(self._master)
+
     # ---- what a person does -------------------------------------------------------------------
 
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
+    def type(self, text: str | bytes) -> None:
+        os.write(self._master, text if isinstance(text, bytes) else text.encode())
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -105,6 +112,17 @@ class Terminal:
             self._size(self._master, columns, lines)
         # the kernel tells it to a session that has taken the terminal for its own
         os.killpg(self.process.pid, signal.SIGWINCH)
+
+    def stop(self, how: signal.Signals) -> None:
+        """As Ctrl+Z does, or ``kill -STOP``; what others write meanwhile takes the screen."""
+        self.process.send_signal(how)
+        child = psutil.Process(self.process.pid)
+        self.until(lambda: child.status() == psutil.STATUS_STOPPED, "stop")
+        with self._lock:
+            self._stream.feed(b"\x1b[2J")
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def hang_up(self) -> None:
         """The terminal is gone; nobody tells the program, which never took it for its own."""

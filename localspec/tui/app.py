@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -16,13 +15,16 @@ from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
-from textual.events import Event, Key, Paste
+from textual.constants import DRIVER
+from textual.driver import Driver
+from textual.events import Key, Paste
 from textual.notifications import Notify
 from textual.reactive import var
 from textual.screen import Screen
+from textual.worker import WorkerFailed
 
 from localspec.errors import LocalspecError, StoreUnusable
-from localspec.tui import ahead, pasting
+from localspec.tui import ahead
 from localspec.tui.engine import (
     EngineLost,
     EngineService,
@@ -30,6 +32,7 @@ from localspec.tui.engine import (
     StatusChanged,
     lower_priority,
 )
+from localspec.tui.in_order import InOrder
 from localspec.tui.palette import ActionsProvider, Palette, actions
 from localspec.tui.polite import LONG, PAUSE, Polite
 from localspec.tui.pulls import PullEnded, Pulls
@@ -74,7 +77,7 @@ class Setup:
         )
 
 
-class LocalspecApp(Polite, App[None]):
+class LocalspecApp(Polite, InOrder):
     TITLE = "localspec"
     CSS_PATH = Path(__file__).with_name("app.tcss")
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
@@ -140,18 +143,29 @@ class LocalspecApp(Polite, App[None]):
         lower_priority()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.set_interval(ENGINE_CHECK_SECONDS, self.engine.check)
-        if not self.is_headless:
-            self.set_interval(ENGINE_CHECK_SECONDS, self._end_without_terminal)
         if self.settings.problem:
             self.notify(self.settings.problem, severity="warning", markup=False)
         if self.setup.model is None:
             self.action_first_model()
 
-    def _end_without_terminal(self) -> None:
-        """A terminal that is gone, and nobody was told (nohup, a lost hang-up): Textual would go on
-        reading its end for ever, and the engine keep the model."""
-        if not os.isatty(sys.__stdin__.fileno() if sys.__stdin__ else -1):
-            self.exit(return_code=1)
+    def get_driver_class(self) -> type[Driver]:
+        if sys.platform == "win32" or DRIVER:
+            return super().get_driver_class()
+        from localspec.tui.driver import TerminalDriver
+
+        return TerminalDriver
+
+    @on(Driver.SignalResume)
+    def _back_from_a_stop(self) -> None:
+        """Whatever was shown meanwhile stands on the screen."""
+        self.screen.refresh(layout=True)
+
+    def panic(self, *_shown: object) -> None:
+        """A bug is told by ``run``, once the terminal is as it was: not in a hundred lines."""
+        self._close_messages_no_wait()
+
+    def _fatal_error(self) -> None:
+        self._close_messages_no_wait()
 
     def on_ready(self) -> None:
         self._painted = True
@@ -373,13 +387,12 @@ class LocalspecApp(Polite, App[None]):
             self.action_mode(mode)
             self.opening = None
 
-    async def on_event(self, event: Event) -> None:
-        if isinstance(event, Key | Paste) and not event.is_forwarded:
-            screen = self.screen
-            made: asyncio.Event = screen._mounted_event
-            if isinstance(screen, ModeScreen) and made.is_set():
-                screen.before_writing(event)
-        await super().on_event(event)
+    async def deal_with(self, event: Key | Paste) -> None:
+        screen = self.screen
+        made: asyncio.Event = screen._mounted_event
+        if isinstance(screen, ModeScreen) and made.is_set():
+            screen.before_writing(event)
+        await super().deal_with(event)
 
     async def _check_bindings(self, key: str, priority: bool = False) -> bool:
         """A key that is pressed while a screen is made waits until its widgets are there."""
@@ -427,8 +440,11 @@ class _Started(LocalspecApp):
 
 
 def run() -> int:
-    """Open the app and stay until the person leaves; returns the exit code."""
-    pasting.install()
+    """Open the app and stay until the person leaves; returns the exit code. Raises what ended it
+    otherwise: a bug."""
     app = _Started()
     app.run()
+    bug = app._exception
+    if bug is not None:
+        raise bug.error if isinstance(bug, WorkerFailed) else bug
     return app.return_code or 0

@@ -8,7 +8,6 @@ as a slow connection makes, swallows all of it and what is typed after it.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 
 from textual import events
@@ -77,11 +76,3 @@ def _beginning(text: str, sequence: str) -> str:
         if text.endswith(sequence[:length]):
             return sequence[:length]
     return ""
-
-
-def install() -> None:
-    """For the apps of this process. Textual has no other way to give its driver a parser."""
-    if sys.platform != "win32":
-        from textual.drivers import linux_driver
-
-        vars(linux_driver)["XTermParser"] = PastingParser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -86,3 +87,78 @@ def test_without_its_terminal_the_app_ends_and_the_engine_with_it(home: dict[str
         app.hang_up()
         app.process.wait(30)
         assert app.process.returncode == 1
+
+
+def test_no_byte_ends_the_app(home: dict[str, str]) -> None:
+    """A terminal of another encoding, and a paste that was too much for the line."""
+    with Terminal(LOCALSPEC, env=home, columns=80, lines=24) as app:
+        app.wait_for("Ask something")
+        app.type(b"\xe9a")
+        app.type(b"\x8a" + bytes(range(0xA0, 0x100)) + b"\x1b[:1~\x1b[99999999999R")
+        app.type(b"\x1b[200~caf\xc3 and \xa9te\x1b[201~ here")
+        app.wait_for("caf\ufffd and \ufffdte here")
+        app.press("ctrl+q")
+        app.until(lambda: app.process.poll() is not None, "end")
+        assert app.process.returncode == 0
+        assert app.attributes == app.attributes_before
+
+
+def test_a_question_typed_beside_the_prompt_arrives_as_it_was_typed(home: dict[str, str]) -> None:
+    words, pasted = "Where do 3 words go?", " They stay in their order. "
+    with Terminal(LOCALSPEC, env=home, columns=130, lines=30) as app:
+        app.wait_for("Ask something", "esc Keys")
+        app.press("escape")
+        app.wait_for("⏎ Write")
+        app.type(f"{words}\x1b[200~{pasted}\x1b[201~{words}\r")
+        app.wait_for(f"▌ {words}{pasted}{words}", "tokens ·", "● ready")
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGTSTP])
+def test_after_a_stop_it_goes_on_and_leaves_the_terminal_as_it_was(
+    home: dict[str, str], how: signal.Signals
+) -> None:
+    with Terminal(LOCALSPEC, env=home, columns=80, lines=24) as app:
+        app.wait_for("Ask something")
+        for words in ("Where", "Where do", "Where do words"):
+            app.type(words.split()[-1] + " ")
+            app.wait_for(words, "localspec", "Palette")
+            app.stop(how)
+            app.go_on()
+            app.wait_for(words, "localspec", "Palette")
+        app.press("ctrl+q")
+        app.until(lambda: app.process.poll() is not None, "end")
+        assert app.process.returncode == 0
+        assert app.attributes == app.attributes_before
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "app.LocalspecApp.action_explain = bug",  # at a key
+        "app.LocalspecApp.action_explain = work(later)",
+        "driver.TerminalDriver.process_message = bug",  # in the thread that reads the terminal
+    ],
+)
+def test_a_bug_in_the_app_is_told_in_one_sentence_and_a_file(
+    home: dict[str, str], tmp_path: Path, bug: str
+) -> None:
+    code = f"""
+from textual import work
+from localspec import cli
+from localspec.tui import app, driver
+def bug(*_): raise RuntimeError("the first line\\nand the second")
+async def later(_): bug()
+{bug}
+cli.main([])
+"""
+    with Terminal([sys.executable, "-c", code], env=home, columns=200, lines=24) as app:
+        app.wait_for("Ask something")
+        app.type("\x1bOP")  # F1
+        app.until(lambda: app.process.poll() is not None, "end")
+        (log,) = (tmp_path / "state").rglob("bug-*.log")
+        said = f"localspec: this is a bug: RuntimeError: the first line. The details are in {log}."
+        app.wait_for(said)
+        assert app.process.returncode == 1
+        assert "Traceback" not in app.whole and "and the second" not in app.whole
+        assert "in bug\n" in log.read_text() and "and the second" in log.read_text()
+        assert app.attributes == app.attributes_before

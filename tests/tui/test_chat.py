@@ -1021,3 +1021,38 @@ async def test_without_any_model_the_person_is_led_to_one(
         await c.press("a", "enter")  # a question without a model leads there too, and is kept
         await c.until(lambda: isinstance(c.app.screen, FirstStartScreen))
         assert c.prompt.text == "a"
+
+
+def typed(text: str) -> list[Key]:
+    named = {" ": "space", "\r": "enter", "\x1b": "escape", "?": "question_mark", ".": "full_stop"}
+    return [Key(named.get(letter, letter), letter) for letter in text]
+
+
+@pytest.mark.parametrize("way", ["typed beside it", "led to by enter", "led to by escape", "left"])
+async def test_text_comes_out_as_it_was_typed_however_fast(chat: Any, way: str) -> None:
+    """Hundreds of keys and a paste in one go, as the terminal's thread hands them on."""
+    words = " ".join(f"Where do {i} words go, in what order?" for i in range(8))
+    before, after = {
+        "typed beside it": ("", ""),  # a letter that is no key there leads into the prompt
+        "led to by enter": ("\r", "t"),
+        "led to by escape": ("\x1b", "tre"),
+        "left": ("Quite\x1bt\r", "h"),  # and back: the t between them is a key
+    }[way]
+    expected = ("Quite" if way == "left" else "") + f"{after}{words}two\nlines and {words}"
+    async with chat(Player(TEXT)) as c:
+        if way != "left":
+            await c.press("escape")
+        events = [*typed(f"{before}{after}{words}"), Paste("two\nlines"), *typed(f" and {words}\r")]
+        for event in events:
+            event.set_sender(c.app)
+
+        def hand_on() -> None:
+            for event in events:
+                c.app._driver.send_message(event)
+
+        await asyncio.to_thread(hand_on)
+        await c.until(lambda: c.questions)
+        await c.settled()
+        assert c.questions == [expected]
+        assert (c.prompt.text, c.prompt.has_focus) == ("", True)
+        assert c.app.settings.values.tint is (way != "left")
