@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import on, work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.constants import DRIVER
@@ -84,9 +84,7 @@ class LocalspecApp(Polite, InOrder):
         mode: ahead.make(mode) for mode in ahead.SCREENS
     }
     DEFAULT_MODE = "chat"
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {
-        ActionsProvider
-    }
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionsProvider}
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(f"f{number + 1}", f"mode('{mode}')", title, show=False, priority=True)

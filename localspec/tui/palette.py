@@ -56,12 +56,15 @@ def _our_actions(kind: type[DOMNode]) -> frozenset[str]:
 
 
 class ActionsProvider(Provider):
-    """Everything that has a key on this screen."""
+    """Everything that has a key on this screen, then what the app offers besides. One provider: of
+    several, Textual lists first whichever is ready first."""
 
     def _commands(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
         for keys, binding, node in actions(self.screen):
             run = partial(self.app.run_action, binding.action, node)
             yield binding.description, f"{binding.tooltip or binding.description}  ({keys})", run
+        for command in self.app.get_system_commands(self.screen):
+            yield command.title, command.help, command.callback
 
     async def discover(self) -> Hits:
         for title, text, run in self._commands():

@@ -58,3 +58,16 @@ def make_app(settings: SettingsStore) -> Callable[..., LocalspecApp]:
 def _whole_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are painted in one go however slow the machine is."""
     monkeypatch.setattr(unhurried, "PAINT_SECONDS", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def _workers_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pilot takes the widgets away while the app's message loop still runs; an app of its own ends
+    that first, and with it the workers, which would look for the widgets."""
+    shut_down = LocalspecApp._shutdown
+
+    async def without_workers(app: LocalspecApp) -> None:
+        app.workers.cancel_all()
+        await shut_down(app)
+
+    monkeypatch.setattr(LocalspecApp, "_shutdown", without_workers)
