@@ -210,6 +210,7 @@ class LocalspecApp(Polite, InOrder):
                         await asyncio.sleep(PAUSE)
                         until = perf_counter() + LONG
                 screen._css_update_count = self._css_update_count
+            await asyncio.sleep(PAUSE)
         self.screen.refresh(layout=True)
 
     def _end_update(self) -> None:

@@ -38,12 +38,13 @@ from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.screens.first_start import FirstDownload, FirstStartScreen
 from localspec.tui.screens.inspector import InspectorScreen
 from localspec.tui.settings import SettingsStore
+from localspec.tui.widgets import markdown_view
 from localspec.tui.widgets.bound import Bound
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
-from localspec.tui.widgets.turns import AnswerView, Question
+from localspec.tui.widgets.turns import AnswerView, Question, Transcript
 from localspec.tune import profiles
 
 MakeApp = Callable[..., LocalspecApp]
@@ -793,6 +794,53 @@ async def test_a_conversation_brings_its_own_system_message_back(
         await c.ask("c")
         assert "brief" in said() and "pirate" not in said()
     assert settings.values.system == "Be brief."
+
+
+@pytest.mark.parametrize("keys", [(), ("pageup",), ("home", "end")])
+async def test_a_long_conversation_opens_at_its_end_unless_the_person_scrolls(
+    chat: Any, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]
+) -> None:
+    """It is wrapped anew when the scrollbar comes, bit by bit, and grows long after the last of it
+    was put in."""
+    text = "".join(f"Paragraph {i} with some words.\n\n" for i in range(300))
+    Store().save(Talk("Long", "demo", (Turn("user", "a"), Turn("assistant", text))))
+    go_on = asyncio.Event()
+    rewrap = MarkdownView._rewrap
+
+    async def rewrapping(view: MarkdownView, width: int) -> None:
+        await go_on.wait()
+        await rewrap(view, width)
+
+    monkeypatch.setattr(MarkdownView, "_rewrap", rewrapping)
+    monkeypatch.setattr(markdown_view, "SHOW_SECONDS", 0.0)
+    async with chat(Player()) as c:
+        scroll = c.screen.query_one(Transcript)
+        await c.open_list()
+        await c.press("enter")
+        assert 0 < scroll.max_scroll_y < 300, "the rest is still to come"
+        assert scroll.is_vertical_scroll_end
+        scroll.focus()
+        await c.press(*keys)
+        go_on.set()
+        await c.until(lambda: scroll.virtual_size.height >= 2 * 300)
+        await c.pilot.pause(0.1)
+        if keys == ("pageup",):
+            assert scroll.scroll_y < 300, "where the person reads"
+        else:
+            assert scroll.is_vertical_scroll_end
+
+
+async def test_what_is_unfolded_at_the_end_is_read_from_its_beginning(chat: Any) -> None:
+    question = "\n".join(f"line {i}" for i in range(200))
+    Store().save(Talk("Long", "demo", (Turn("user", question), Turn("assistant", "one"))))
+    async with chat(Player()) as c:
+        await c.open_list()
+        await c.press("enter")
+        scroll = c.screen.query_one(Transcript)
+        c.screen.query_one(Question).toggle()
+        await c.until(lambda: scroll.max_scroll_y > 100)
+        await c.pilot.pause()
+        assert scroll.scroll_y == 0
 
 
 async def test_a_kept_answer_looks_as_it_did(chat: Any) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from made_runs import candidate, generation, prompt, result, row
 from rich.console import Console
-from textual._compositor import CompositorUpdate
+from textual._compositor import Compositor, CompositorUpdate
+from textual.message import Message
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Static
@@ -24,11 +25,13 @@ from localspec.bench.table import columns
 from localspec.records import Counts
 from localspec.store import store_file
 from localspec.tui.app import LocalspecApp
+from localspec.tui.polite import Polite
 from localspec.tui.screens import history as history_screen
 from localspec.tui.screens.bench import BenchScreen, Told
 from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.screens.history import HistoryScreen
 from localspec.tui.widgets.comparison_view import ComparisonView
+from localspec.tui.widgets.plots import Canvas, Plot
 from localspec.tui.widgets.report_view import Figures, Hidden, ReportView
 
 MakeApp = Callable[..., LocalspecApp]
@@ -208,6 +211,54 @@ async def test_a_reports_tables_by_workload_come_after_the_rest_of_it(app: Local
         view.show(made(), live=True)  # before they came
         await pilot.pause(0.2)
         assert not view.query_one("#parts").display
+
+
+async def test_a_reports_plots_are_drawn_in_turns_of_their_own(
+    app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes as long as painting the rest, and another size needs another one."""
+    async with app.run_test(size=(140, 45)) as pilot:
+        await opened(pilot)
+        turns: list[asyncio.Event] = []
+        now = asyncio.Event()
+        dispatch, draw, paint = Polite._dispatch_message, Canvas._draw, Compositor.render_update
+        painting = False
+
+        async def dispatching(pump: Polite, message: Message) -> None:
+            nonlocal now
+            now = asyncio.Event()
+            await dispatch(pump, message)
+
+        def drawing(canvas: Canvas) -> None:
+            assert not painting
+            turns.append(now)
+            draw(canvas)
+
+        def painted(compositor: Compositor, **given: Any) -> Any:
+            nonlocal painting
+            painting = True
+            try:
+                return paint(compositor, **given)
+            finally:
+                painting = False
+
+        monkeypatch.setattr(Polite, "_dispatch_message", dispatching)
+        monkeypatch.setattr(Canvas, "_draw", drawing)
+        monkeypatch.setattr(Compositor, "render_update", painted)
+        await pilot.press("enter")
+        canvases = [plot.query_one(Canvas) for plot in pilot.app.screen.query(Plot)]
+
+        def drawn() -> bool:
+            return all(
+                len(lines) == canvas.size.height and len(lines[0]) == canvas.size.width
+                for canvas in canvases
+                for lines in [str(canvas.render()).rstrip("\n").split("\n")]
+            )
+
+        await until(pilot, lambda: len(turns) >= 2 and drawn())
+        await pilot.resize_terminal(120, 45)
+        await until(pilot, lambda: len(turns) >= 4 and drawn())
+        assert len(set(turns)) == len(turns)
 
 
 async def test_no_cell_is_cut_from_the_first_frame_on(app: LocalspecApp) -> None:

@@ -1169,6 +1169,7 @@ class ChatScreen(ModeScreen):
         self._show_figures()
         scroll = self._scroll
         await scroll.remove_children()
+        scroll.to_end()
         for turn in talk.turns if talk else ():
             if turn.role == "user":
                 await scroll.mount(Question(turn.content))
@@ -1177,7 +1178,6 @@ class ChatScreen(ModeScreen):
             await scroll.mount(view)
             await _fill(view, turn.content, turn.facts)
             view.say(facts_line(turn.facts))
-        scroll.to_end()
         if talk is None:
             self._welcome()
         self.query_one(Prompt).focus()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
@@ -30,6 +32,40 @@ COLOURS = ("accent", "primary", "warning", "secondary", "error", "success")
 DASH = "╌"
 MARGIN = 0.08
 """Room above and below the lines, as a share of their height."""
+
+
+class Canvas(PlotextPlot):  # type: ignore[misc]  # it comes without types
+    """A plot that is drawn in a turn of its own: that takes as long as painting the rest of the
+    screen. Until then the last one of that size stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: Content | None = None
+        self._drawn_as: tuple[Size, str] | None = None
+        self._stale = True
+        self._waiting = False
+
+    def change(self) -> None:
+        """Something else is to be drawn."""
+        self._stale = True
+        self.refresh()
+
+    def render(self) -> Content:
+        wanted = self.size, self.app.theme
+        if (self._stale or self._drawn_as != wanted) and not self._waiting:
+            self._waiting = True
+            self.screen.call_later(self._draw)  # of many such messages each may be the last
+        if self._drawn is None or self._drawn_as != wanted:
+            return Content()
+        return self._drawn
+
+    def _draw(self) -> None:
+        self._waiting = False
+        if not self.is_attached:
+            return
+        self._drawn_as, self._stale = (self.size, self.app.theme), False
+        self._drawn = Content.from_rich_text(cast("Text", super().render()))
+        self.refresh()
 
 
 class Plot(Vertical):
@@ -55,12 +91,12 @@ class Plot(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Static()
-        yield PlotextPlot()
+        yield Canvas()
 
     def draw(self, lines: Sequence[Series], levels: Sequence[tuple[str, float]] = ()) -> None:
         """``lines``, and a dashed line at each of ``levels``."""
         self.display = bool(lines or levels)
-        plt = self.query_one(PlotextPlot).plt
+        plt = self.query_one(Canvas).plt
         plt.clear_data()
         colours = cycle(self._colours())
         legend: list[str | tuple[str, str]] = []
@@ -82,7 +118,7 @@ class Plot(Vertical):
             plt.xlim(*reach)
             plt.xticks(xs)
         self.query_one(Static).update(Content.assemble(*legend))
-        self.query_one(PlotextPlot).refresh()
+        self.query_one(Canvas).change()
 
     def _colours(self) -> list[Color]:
         app: LocalspecApp = self.app  # type: ignore[assignment]

@@ -11,6 +11,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.tui.widgets.markdown_view import MarkdownView
@@ -35,16 +37,52 @@ class Transcript(VerticalScroll):
     (Textual's ``anchor`` puts what is shorter than the screen at its bottom.)
     """
 
+    _follows = False
+    """Whatever makes it longer from now on, its end is shown: long texts are wrapped bit by bit,
+    and are all there only long after the last of them came."""
+
     def to_end(self) -> None:
-        self.scroll_end(animate=False)
+        self._follows = True
+        self.call_after_refresh(self._show_end)
+
+    def stay(self) -> None:
+        """Something is unfolded, to be read from its beginning on."""
+        self._follows = False
 
     @contextmanager
     def following(self) -> Iterator[None]:
         """What is inside may make the text longer."""
-        at_end = self.max_scroll_y - self.scroll_y <= 1
+        at_end = self._follows or self._at_end
         yield
         if at_end:
             self.to_end()
+
+    @property
+    def _at_end(self) -> bool:
+        return self.max_scroll_y - self.scroll_y <= 1
+
+    def _show_end(self) -> None:
+        if self._follows:  # the person may have scrolled meanwhile
+            self.scroll_end(animate=False, immediate=True, x_axis=False)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if new_value < old_value:
+            self._follows = self._at_end
+        else:
+            self._follows = self._follows or self._at_end
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        # A Resize does not come whenever what is in it becomes longer.
+        changed = super()._size_updated(size, virtual_size, container_size, layout)
+        if changed and self._follows:
+            self.call_after_refresh(self._show_end)
+        return changed
+
+    def action_scroll_end(self) -> None:
+        self.to_end()  # Textual's goes, in a second, to where the end was
 
 
 class Question(Static):
@@ -68,6 +106,7 @@ class Question(Static):
         self._show()
 
     def toggle(self) -> None:
+        _stay(self)
         self._folded = not self._folded
         self._show()
 
@@ -177,6 +216,7 @@ class AnswerView(Vertical):
         await self._answer.fill(_without_first_newlines(said))
 
     def toggle_thinking(self) -> None:
+        _stay(self)
         self.toggle_class("-unfolded")
         self._say_thinking()
 
@@ -193,6 +233,12 @@ class AnswerView(Vertical):
     def say(self, text: str) -> None:
         """The line below the answer."""
         self._facts.update(Content(text))
+
+
+def _stay(unfolded: Widget) -> None:
+    for above in unfolded.ancestors:
+        if isinstance(above, Transcript):
+            above.stay()
 
 
 def _without_first_newlines(runs: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
