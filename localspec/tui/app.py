@@ -199,6 +199,8 @@ class LocalspecApp(Polite, InOrder):
         variables = self.get_css_variables()
         await asyncio.to_thread(self.sheet.prepare, variables)
         self.sheet.set_variables(variables)
+        _ = self.sheet._variable_tokens  # else read in the midst of painting
+        await asyncio.sleep(PAUSE)
         with self.batch_update():
             self.sheet.apply(self)
             await asyncio.sleep(PAUSE)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from localspec.tui.engine import EngineService
 
 Result = TypeVar("Result")
-BAND = 12
+BAND = 6
 """Lines that are painted in one go; more as long as that takes no time."""
 MUCH = 0.8
 """Of the screen, to be painted in bands. Each costs something by itself: an answer that streams in

@@ -28,6 +28,9 @@ PART = 400
 """Characters of a kept text that are parsed in one go."""
 SHOW_SECONDS = 0.3
 """A kept text is shown at most so often while it is parsed: a layout takes as long as a part."""
+PAINT_PAUSE = 0.03
+"""So long nothing is parsed then: a screen is painted up to 17 ms later, and not in the same turn
+of the event loop as a part is parsed."""
 
 
 class MarkdownView(Unhurried, Widget):
@@ -109,10 +112,11 @@ class MarkdownView(Unhurried, Widget):
                     await asyncio.sleep(PAUSE)
                 if time.monotonic() - shown < SHOW_SECONDS:
                     self._take_in()
+                    await asyncio.sleep(PAUSE)
                 else:
                     shown = time.monotonic()
                     self.flush()
-                await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(PAINT_PAUSE)
         self.flush()
 
     # ---- lines --------------------------------------------------------------------------------
