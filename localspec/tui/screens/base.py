@@ -19,7 +19,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
-from localspec.tui.polite import LONG, Polite
+from localspec.tui.polite import LONG, PAUSE, Polite
 from localspec.tui.tinted import Tinted
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
@@ -75,7 +75,9 @@ class LightScreen(Polite, Screen[Result]):
         with self._unpainted_layout():
             super()._on_timer_update()
         if self._unpainted:
-            self.call_later(self._compositor_refresh)
+            # A timer is no message of ours: what it does and what it posts would be one turn.
+            loop = asyncio.get_running_loop()
+            loop.call_later(PAUSE, self.call_later, self._compositor_refresh)
 
     @contextmanager
     def _unpainted_layout(self) -> Iterator[None]:
@@ -103,14 +105,16 @@ class LightScreen(Polite, Screen[Result]):
         if self.app._batch_count:  # nothing would be shown; LocalspecApp goes on at its end
             return
         lines, until = BAND, perf_counter() + LONG
+        began = perf_counter()
         while band := self._next_band(lines):
             dirty.clear()
             dirty.update(band)
             super()._compositor_refresh()
-            lines *= 2  # each costs a little by itself
-            if self._waiting and perf_counter() > until:
+            took, began = perf_counter() - began, perf_counter()
+            if self._waiting and began + 2 * took > until:
                 self.call_later(self._compositor_refresh)
                 break
+            lines *= 2  # each costs a little by itself
 
     @property
     def half_painted(self) -> bool:
