@@ -35,7 +35,7 @@ from localspec.tui import ahead
 from localspec.tui.app import LocalspecApp, collect_seldom
 from localspec.tui.engine import EngineLost
 from localspec.tui.palette import actions
-from localspec.tui.polite import LONG, PAUSE, Polite
+from localspec.tui.polite import LONG, Polite
 from localspec.tui.screens import base
 from localspec.tui.screens.base import BAND, LightScreen, ModeScreen
 from localspec.tui.screens.conversations import ConversationsScreen
@@ -664,38 +664,6 @@ async def test_a_screen_is_painted_in_bands_and_what_they_bring_no_second_time(
         assert {y for region in painted for y in region.line_range} == set(range(45))
         app._end_update()
         assert told == ["\x1b[?2026l"]
-
-
-async def test_between_a_layout_and_its_painting_everybody_else_gets_a_turn(
-    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = make_app()
-    async with app.run_test(size=(140, 45)) as pilot:
-        await pilot.pause(0.2)
-        screen = app.screen
-        assert isinstance(screen, LightScreen)
-        paint, lay_out = LightScreen._compositor_refresh, Screen._on_timer_update
-        others: list[asyncio.Event] = []
-        painted: list[bool] = []
-
-        def painting(painted_screen: LightScreen[None]) -> None:
-            if others and not painted_screen._laying_out:
-                painted.append(others[-1].is_set())
-            paint(painted_screen)
-
-        def laying_out(laid_out: Screen[None]) -> None:
-            lay_out(laid_out)
-            others.append(asyncio.Event())
-            asyncio.get_running_loop().call_later(PAUSE / 2, others[-1].set)
-
-        monkeypatch.setattr(LightScreen, "_compositor_refresh", painting)
-        monkeypatch.setattr(Screen, "_on_timer_update", laying_out)
-        screen._layout_required = True
-        screen._on_timer_update()
-        assert not painted
-        await pilot.pause(0.2)
-        assert painted
-        assert all(painted)
 
 
 async def test_the_palette_is_painted_as_our_own_dialogs_are(make_app: MakeApp) -> None:

@@ -19,7 +19,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
-from localspec.tui.polite import LONG, PAUSE, Polite
+from localspec.tui.polite import LONG, Polite
 from localspec.tui.tinted import Tinted
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.mode_bar import ModeBar
@@ -75,9 +75,7 @@ class LightScreen(Polite, Screen[Result]):
         with self._unpainted_layout():
             super()._on_timer_update()
         if self._unpainted:
-            # A timer is no message of ours: what it does and what it posts would be one turn.
-            loop = asyncio.get_running_loop()
-            loop.call_later(PAUSE, self.call_later, self._compositor_refresh)
+            self.call_later(self._compositor_refresh)
 
     @contextmanager
     def _unpainted_layout(self) -> Iterator[None]:

@@ -260,7 +260,7 @@ class ReportView(Page):
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < SIDE_BY_SIDE, "-narrow")
-        self.call_after_refresh(self._show_parts)
+        self._show_parts()
 
     def show(self, result: Json, *, live: bool = False) -> None:
         """``live``: more runs will come, so nothing is concluded yet."""
