@@ -130,5 +130,9 @@ def _default_pieces() -> list[Piece]:
         waiting += kind.__subclasses__()
         if css := kind.__dict__.get("DEFAULT_CSS", ""):
             scope = kind._css_type_name if kind.__dict__.get("SCOPED_CSS", True) else ""
-            found.append((css, (getfile(kind), f"{kind.__name__}.DEFAULT_CSS"), True, scope))
+            try:
+                file = getfile(kind)
+            except (TypeError, OSError):  # its module is being imported by another thread
+                file = kind.__name__  # as Textual calls it then
+            found.append((css, (file, f"{kind.__name__}.DEFAULT_CSS"), True, scope))
     return found

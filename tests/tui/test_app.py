@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -696,3 +697,11 @@ def test_highlighting_is_made_ready_ahead() -> None:
         del PythonLexer._tokens
     ahead.compile_languages()
     assert "_tokens" in vars(PythonLexer)
+
+
+def test_styles_are_prepared_while_a_module_is_imported_by_another_thread(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes it out of the modules for a moment when it is done with it."""
+    monkeypatch.delitem(sys.modules, ConversationsScreen.__module__)
+    Sheet().prepare(make_app().get_css_variables())
