@@ -149,6 +149,8 @@ class HistoryScreen(ModeScreen):
         except LocalspecError as error:
             self.tell(error)
             return
+        if not (self.query("#list Figures") and self.query("#list Static")):
+            return  # the app is closing
         at, self._past = self._chosen, found
         if not words:
             self._marked = [p for p in self._marked if p in found]
