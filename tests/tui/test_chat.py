@@ -17,7 +17,6 @@ import pytest
 from rich.cells import cell_len
 from textual.events import Key, Paste
 from textual.pilot import Pilot
-from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static, TextArea
 from tiny_models import tiny_llama
 from tui.played import Player, answer, plain
@@ -1107,14 +1106,3 @@ async def test_text_comes_out_as_it_was_typed_however_fast(chat: Any, way: str) 
         assert c.questions == [expected]
         assert (c.prompt.text, c.prompt.has_focus) == ("", True)
         assert c.app.settings.values.tint is (way != "left")
-
-
-async def test_after_a_resize_nothing_below_the_text_is_shown(chat: Any) -> None:
-    """Whatever place an earlier one of its layouts has left."""
-    async with chat(Player(TEXT)) as c:
-        await c.ask("Cats?")
-        scroll = c.screen.query_one(Transcript)
-        await c.pilot.resize_terminal(90, 24)
-        await c.pilot.pause()
-        scroll.set_reactive(Widget.scroll_y, 50.0)
-        await c.until(lambda: scroll.scroll_y == scroll.max_scroll_y)

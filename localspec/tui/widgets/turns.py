@@ -31,10 +31,6 @@ STOPS = {
 }
 
 
-SETTLED_SECONDS = 0.1
-"""After so long a resize is over."""
-
-
 class Transcript(VerticalScroll):
     """Stays at its end while text comes, unless the person has scrolled away from it.
 
@@ -84,16 +80,6 @@ class Transcript(VerticalScroll):
         if changed and self._follows:
             self.call_after_refresh(self._show_end)
         return changed
-
-    def on_resize(self) -> None:
-        self.set_timer(SETTLED_SECONDS, self._settle)
-
-    def _settle(self) -> None:
-        """A resize brings several layouts, in which the text is of several lengths: on a busy
-        machine the place of a longer one was kept once, with nothing to see below the text."""
-        self.scroll_y = self.validate_scroll_y(self.scroll_y)
-        self._show_end()
-        self.refresh(layout=True)
 
     def action_scroll_end(self) -> None:
         self.to_end()  # Textual's goes, in a second, to where the end was
