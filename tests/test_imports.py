@@ -68,11 +68,15 @@ from localspec.tui.app import LocalspecApp
 from localspec.tui.widgets.prompt import Prompt
 
 class Painted(LocalspecApp):
-    def post_display_hook(self):  # after each drawing
-        if self.screen_stack and self.screen.query(Prompt) and self.screen.query(Prompt)[0].region:
-            self.modules = {name.partition('.')[0] for name in sys.modules}
-            self.post_display_hook = lambda: None
-            self.call_later(self.exit)
+    modules = None
+
+    def _display(self, screen, renderable):
+        prompts = screen.query(Prompt)
+        if renderable and not self._batch_count and prompts and prompts[0].region:
+            if self.modules is None:
+                self.modules = {name.partition('.')[0] for name in sys.modules}
+                self.call_later(self.exit)
+        super()._display(screen, renderable)
 
 app = Painted()
 app.run(headless=True, size=(140, 45))

@@ -132,7 +132,8 @@ class LocalspecApp(Polite, InOrder):
             self.register_theme(theme)
         self.theme = kept.theme if kept.theme in self.available_themes else DARK.name
         self.sheet = self.stylesheet = Sheet(variables=self.get_css_variables())
-        self._painted = False
+        self.painted = asyncio.Event()
+        """The first screen is seen: what it need not wait for may begin."""
         self._unkept_told = False
 
     # ---- life ---------------------------------------------------------------------------------
@@ -145,6 +146,7 @@ class LocalspecApp(Polite, InOrder):
             self.notify(self.settings.problem, severity="warning", markup=False)
         if self.setup.model is None:
             self.action_first_model()
+        self._import_ahead()
 
     def get_driver_class(self) -> type[Driver]:
         if sys.platform == "win32" or DRIVER:
@@ -165,19 +167,25 @@ class LocalspecApp(Polite, InOrder):
     def _fatal_error(self) -> None:
         self._close_messages_no_wait()
 
-    def on_ready(self) -> None:
-        self._painted = True
-        self._import_ahead()
+    def post_display_hook(self) -> None:
+        if self.painted.is_set() or self._batch_count:  # what a batch holds back is drawn nowhere
+            return
+        if not (isinstance(self.screen, LightScreen) and self.screen.half_painted):
+            self.painted.set()
 
-    @work(thread=True, group="ahead")
-    def _import_ahead(self) -> None:
-        variables = self.get_css_variables()
-        for module in (*(module for module, _ in ahead.SCREENS.values()), *ahead.DIALOGS):
-            ahead.bring(module)
+    @work(group="ahead")
+    async def _import_ahead(self) -> None:
+        def bring() -> None:
+            variables = self.get_css_variables()
+            for module in (*(module for module, _ in ahead.SCREENS.values()), *ahead.DIALOGS):
+                ahead.bring(module)
+                self.sheet.prepare(variables)
+            ahead.bring(*ahead.FURTHER)
             self.sheet.prepare(variables)
-        ahead.bring(*ahead.FURTHER)
-        self.sheet.prepare(variables)
-        ahead.compile_languages()
+            ahead.compile_languages()
+
+        await self.painted.wait()
+        await asyncio.to_thread(bring)
 
     def on_unmount(self) -> None:
         self.pulls.close()
@@ -188,7 +196,7 @@ class LocalspecApp(Polite, InOrder):
         return self.theme_variables
 
     def refresh_css(self, animate: bool = True) -> None:
-        if self._painted:
+        if self.painted.is_set():
             self._restyle()
         else:
             super().refresh_css(animate)
@@ -241,6 +249,7 @@ class LocalspecApp(Polite, InOrder):
 
             return [line.name for line in Catalogue.load().listings() if line.path]
 
+        await self.painted.wait()
         try:
             here = await asyncio.to_thread(look)
         except LocalspecError as error:
@@ -253,6 +262,7 @@ class LocalspecApp(Polite, InOrder):
 
     async def first_download(self) -> FirstDownload | None:
         """What to download first on this machine; found out once. Raises LocalspecError."""
+        await self.painted.wait()
         from localspec.tui.screens import first_start
 
         if self._first_download is None:
@@ -436,7 +446,6 @@ class _Started(LocalspecApp):
     """The app as a process of its own."""
 
     def on_ready(self) -> None:
-        super().on_ready()
         collect_seldom()
 
 

@@ -19,6 +19,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from localspec.errors import LocalspecError
+from localspec.tui.compositor import KeepingCompositor
 from localspec.tui.polite import LONG, Polite
 from localspec.tui.tinted import Tinted
 from localspec.tui.widgets.footer import Footer
@@ -47,6 +48,7 @@ class LightScreen(Polite, Screen[Result]):
 
     def __init__(self, *given: str | None, **named: str | None) -> None:
         super().__init__(*given, **named)
+        self._compositor = KeepingCompositor()
         self._waiting: set[Region] = set()
         """What is still to be painted."""
         self._css_update_count = self.app._css_update_count  # it is new: styled as the theme is now

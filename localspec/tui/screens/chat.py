@@ -297,7 +297,7 @@ class ChatScreen(ModeScreen):
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
         self.watch(self.app, "setup", self._setup_changed)
         self.watch(self.app, "engine_status", self._engine_changed, init=False)
-        self.call_after_refresh(self._read_questions)
+        self._read_questions()
 
     @property
     def _scroll(self) -> Transcript:
@@ -319,7 +319,7 @@ class ChatScreen(ModeScreen):
         if self._facts is not None and setup.model is not None and not self.engine.busy:
             self._switch()
         elif self._facts is None and setup.model is not None:
-            self.call_after_refresh(self._look, setup)
+            self._look(setup)
 
     def _engine_changed(self, status: Status) -> None:
         self.refresh_bindings()
@@ -332,7 +332,7 @@ class ChatScreen(ModeScreen):
     async def _look(self, setup: Setup) -> None:
         """Is the model here, and how fast was it without a drafter? Said before a question is
         asked, which may be in vain."""
-
+        await self.localspec.painted.wait()
         given = self._chat_settings()
 
         def look() -> tuple[str, str]:
@@ -1154,6 +1154,7 @@ class ChatScreen(ModeScreen):
 
     @work
     async def _read_questions(self) -> None:
+        await self.localspec.painted.wait()
         questions = await self._stored(lambda: self._store.questions())
         prompt = self.query_one(Prompt)
         prompt.asked = [*(questions or []), *prompt.asked]

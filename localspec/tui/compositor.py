@@ -1,0 +1,35 @@
+"""What a layout has changed: which widgets have to be told of their size, and what is to be painted
+again."""
+
+from __future__ import annotations
+
+from textual._compositor import Compositor, CompositorMap, ReflowResult
+from textual.geometry import Size
+from textual.widget import Widget
+
+
+class KeepingCompositor(Compositor):
+    """Compares a layout with what the screen was told of last. Textual's compares it with its last
+    map of everything. Since that was made, what is in sight may have been scrolled: if it stands
+    where it stood before, it stays painted where it was meanwhile. Or somebody has asked for a
+    new map: what that one has changed is then neither painted nor told of its size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: CompositorMap = {}
+
+    def reflow(self, parent: Widget, size: Size) -> ReflowResult:
+        self._full_map = self._told
+        changed = super().reflow(parent, size)
+        self._told = self._full_map
+        self._full_map_invalidated = False
+        return changed
+
+    def reflow_visible(self, parent: Widget, size: Size) -> set[Widget]:
+        exposed = super().reflow_visible(parent, size)
+        self._told = {**self._told, **(self._visible_map or {})}
+        return exposed
+
+    def clear(self) -> None:
+        super().clear()
+        self._told = {}
