@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # they bring msgspec and more, which the first paint does not
 
 T = TypeVar("T")
 State = Literal["off", "starting", "ready", "busy", "dead"]
+SWITCHING = "Switching"
+"""A job that takes a moment: what is asked meanwhile waits for it (``settled``)."""
 BELOW_NORMAL = 5
 """Niceness of the drawing thread: decoding goes first where cores are few."""
 
@@ -119,9 +122,28 @@ class EngineService:
         return self._job is not None
 
     @property
+    def taken(self) -> bool:
+        """Is it busy for longer than a moment?"""
+        return self.busy and not self.switching
+
+    @property
     def job(self) -> Job[Any] | None:
         """The running job."""
         return self._job
+
+    @property
+    def switching(self) -> bool:
+        job = self._job
+        return job is not None and job.what == SWITCHING
+
+    async def settled(self) -> bool:
+        """Wait for a switch that goes on; False: it was cancelled, and what is asked with it."""
+        while self.switching and (job := self._job) is not None:
+            with suppress(LocalspecError):  # whose job it is tells
+                await job
+            if job.cancelled:
+                return False
+        return True
 
     def start(self, what: str, work: Callable[[Job[T]], T]) -> Job[T]:
         """Run ``work(job)`` in the engine's thread. Raises EngineBusy while another job runs.

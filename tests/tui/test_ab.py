@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from localspec.records import (
     count,
 )
 from localspec.tui.app import LocalspecApp
+from localspec.tui.engine import SWITCHING
 from localspec.tui.palette import actions
 from localspec.tui.screens.ab import ABScreen, Told
 from localspec.tui.widgets.pass_text import PassText
@@ -229,6 +231,32 @@ async def test_left_alone_it_ends_by_itself(
         assert shown(screen, "#state") == "3 pairs · the interval is narrow enough"
         texts = [str(t.render()) for t in screen.query(PassText)]
         assert texts[0] == texts[1] != ""
+
+
+async def test_a_switch_that_goes_on_is_waited_for(tiny_app: LocalspecApp) -> None:
+    """Chat may have begun one a moment ago. Esc meanwhile ends what waits as well."""
+    async with tiny_app.run_test(size=(80, 24)) as pilot:
+        await tiny_app.switch_mode("ab")
+        await pilot.pause()
+        screen = tiny_app.screen
+        assert isinstance(screen, ABScreen)
+        for stopped in (True, False):
+            over = threading.Event()
+            tiny_app.engine.start(SWITCHING, lambda _job, over=over: over.wait(20))
+            await pilot.press("s")
+            assert screen.measuring
+            if stopped:
+                await pilot.press("escape")
+            over.set()
+            if stopped:
+                await until(pilot, lambda: not screen.measuring)
+                assert shown(screen, "#state") == "stopped before the first run"
+                assert not screen._rows
+            else:
+                await until(pilot, lambda: screen._rows)
+                await pilot.press("escape")
+                await until(pilot, lambda: not screen.measuring)
+        assert not tiny_app._notifications
 
 
 class Stopped:

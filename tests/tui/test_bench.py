@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from textual.widgets import Checkbox, Input, SelectionList, Static
 from localspec.bench import history
 from localspec.errors import UsageError
 from localspec.tui.app import LocalspecApp
+from localspec.tui.engine import SWITCHING
 from localspec.tui.screens import history as history_screen
 from localspec.tui.screens.bench import BenchScreen
 from localspec.tui.screens.dialogs import Ask, Confirm
@@ -120,6 +122,7 @@ async def test_a_stopped_bench_keeps_its_runs_and_goes_on(
     workload.write_text("\n".join(f"Tell me about the number {i}." for i in range(60)))
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await choose(pilot, workload)
+        app.engine.start(SWITCHING, lambda _job: time.sleep(0.2))  # Chat's: it is waited for
         await pilot.press("s")
         table = screen.query_one(ReportView).query_one(Figures)
         await until(pilot, lambda: table.row_count)  # it grows while it is measured

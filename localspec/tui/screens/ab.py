@@ -352,7 +352,7 @@ class ABScreen(ModeScreen):
             self.notify("Choose a model first: F2.", severity="warning")
         elif not text.strip():
             self.notify("Write a prompt first.", severity="warning")
-        elif self.engine.busy:
+        elif self.engine.taken or self.measuring:
             self.notify("The engine is busy; Esc stops it.", severity="warning")
         else:
             self._leave_race()
@@ -411,7 +411,9 @@ class ABScreen(ModeScreen):
         self.measuring = True
         self._draw()
         try:
-            outcome = await self.engine.start("Measuring", work)
+            outcome = None
+            if await self.engine.settled():
+                outcome = await self.engine.start("Measuring", work)
         except LocalspecError as error:
             self.tell(error)
             self._stage = error.message

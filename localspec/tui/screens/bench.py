@@ -228,6 +228,8 @@ class BenchScreen(ModeScreen):
     @work(group="measure")
     async def _measure(self, options: BenchOptions, unfinished: Unfinished | None = None) -> None:
         """Measure, show it as it goes, keep it in the history."""
+        if not await self.engine.settled():
+            return
         before = self.state, self._result
         try:
             job = self.engine.start("Benching", lambda job: self._made(job, options, unfinished))

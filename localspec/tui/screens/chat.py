@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -22,7 +21,7 @@ from textual.widgets import Static
 
 from localspec.errors import EngineDied, LocalspecError
 from localspec.reference import title_of
-from localspec.tui.engine import Job, Status
+from localspec.tui.engine import SWITCHING, Job, Status
 from localspec.tui.live import Figures, Meter, age
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.widgets.bound import Bound, hint
@@ -60,7 +59,6 @@ BASELINE_TOKENS = 16
 """A plain answer of fewer tokens is no measurement of the baseline."""
 ASK_FROM_SECONDS = 20.0
 """A baseline run that takes longer is asked about first."""
-SWITCHING = "Switching"
 MEASURE_KEY = "F7"
 TITLE_KEPT, TITLE_SHOWN = 200, 60
 """Of a conversation's first line, what becomes its title, and what of that stands at the top."""
@@ -540,9 +538,9 @@ class ChatScreen(ModeScreen):
 
     async def _job(self, what: str, work: Callable[[ChatSession, Job[T]], T]) -> T | None:
         """``work`` on the session in the engine's thread; None where that failed, which is told."""
-        if self._switching and (running := self.engine.job) is not None:
-            with suppress(LocalspecError):  # whose job it is tells
-                await running
+        if self.engine.switching:
+            if not await self.engine.settled():
+                return None
             await self.heard_all()
         wish = Wish(
             self.localspec.setup, self.speculation, self._chat_settings(), self._talk, self._opened
@@ -614,16 +612,11 @@ class ChatScreen(ModeScreen):
     async def _switch(self) -> None:
         await self._job(SWITCHING, lambda _chat, _job: None)
 
-    @property
-    def _switching(self) -> bool:
-        """Takes a moment, and what is asked meanwhile waits for it."""
-        return self.engine.job is not None and self.engine.job.what == SWITCHING
-
     def _idle(self) -> bool:
         """May something be asked of the engine now? Says why not."""
         if self.localspec.setup.model is None:
             self.localspec.action_first_model()
-        elif self.engine.busy and not self._switching:
+        elif self.engine.taken:
             self.notify("The engine is busy; Esc stops it.", severity="warning")
         else:
             return True
@@ -1185,8 +1178,7 @@ class ChatScreen(ModeScreen):
 
     @work(group="talk", exclusive=True)
     async def action_new(self) -> None:
-        if self.engine.busy:
-            self._idle()
+        if self.engine.taken and not self._idle():
             return
         await self._show_talk(None)
 
