@@ -113,6 +113,14 @@ class Shown:
         self.app, self.pilot = app, pilot
         self.press = pilot.press
 
+    @classmethod
+    async def opened(cls, pilot: Pilot[Any]) -> Shown:
+        assert isinstance(pilot.app, LocalspecApp)
+        await pilot.press("f2")
+        self = cls(pilot.app, pilot)
+        await self.until(lambda: self.screen._fits)
+        return self
+
     @property
     def screen(self) -> ModelsScreen:
         screen = self.app.get_screen_stack("models")[0]
@@ -210,10 +218,13 @@ async def test_models_stand_in_groups_whose_headings_the_cursor_steps_over(opene
         assert m.table.key == "entry here"
 
 
-async def test_a_narrow_terminal_cuts_no_word_of_the_list_and_no_key(opened: Any) -> None:
+async def test_a_narrow_terminal_cuts_no_word_of_the_list_and_no_key(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened((80, 24)) as m:
         assert m.line("here").endswith("★far +2")
         await m.choose("far")
+        monkeypatch.setattr(m.app.pulls, "_download", lambda pull: pull.cancel.wait())
         m.app.pulls.start("far", "Q4_K_M", entry="far")  # there is one key more
         for kept in (9_000_000_000, 250_300_000):
             row = replace(m.screen._rows["entry far"], kept=kept)
@@ -669,13 +680,9 @@ def test_a_download_on_its_way(
     async def before(pilot: Pilot[Any]) -> None:
         from localspec.hub.download import FileProgress, Progress
 
-        app = pilot.app
-        assert isinstance(app, LocalspecApp)
-        await pilot.press("f2")
-        m = Shown(app, pilot)
-        await m.until(lambda: m.screen._fits)
-        monkeypatch.setattr(app.pulls, "_download", lambda pull: pull.cancel.wait())
-        pull = app.pulls.start("far", "Q4_K_M", entry="far")
+        m = await Shown.opened(pilot)
+        monkeypatch.setattr(m.app.pulls, "_download", lambda pull: pull.cancel.wait())
+        pull = m.app.pulls.start("far", "Q4_K_M", entry="far")
         files = (
             FileProgress("m-Q4_K_M.gguf", 2_500_000_000, 1_525_000_000, 0, "downloading", 42e6),
             FileProgress("d-Q8_0.gguf", 600_000_000, 600_000_000, 120_000_000, "verifying"),
@@ -713,18 +720,14 @@ def test_what_the_dialogs_look_like(
     monkeypatch.setenv("HOME", str(tmp_path))
 
     async def before(pilot: Pilot[Any]) -> None:
-        app = pilot.app
-        assert isinstance(app, LocalspecApp)
-        await pilot.press("f2")
-        m = Shown(app, pilot)
-        await m.until(lambda: m.screen._fits)
+        m = await Shown.opened(pilot)
         await m.choose("here" if which == "drafters" else "far")
         await m.press(key)
         dialog = await m.dialog(kind)
         if which == "add":
             dialog.query_one(Input).value = REPO
             await m.press("enter")
-        await m.until(lambda: any(found in line for line in lines(app)))
+        await m.until(lambda: any(found in line for line in lines(m.app)))
         await pilot.pause(0.2)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
