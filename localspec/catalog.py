@@ -396,7 +396,7 @@ def _file_target(header: GGUFHeader, catalogue: Catalogue | None) -> Target:
     _refuse_drafter(header)
     reference = reference_of(header.path)
     plain = Target(
-        name=header.path.stem,
+        name=discovery.ollama_name(header.path) or header.path.stem,
         path=header.path.absolute(),  # what is kept of it holds in every folder
         title=header.name,
         drafters=_with_own_mtp((NGRAM,), header),

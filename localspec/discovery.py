@@ -331,6 +331,15 @@ def _in_ollama(home: Path, look: _Look) -> Iterator[LocalFile]:
         yield file
 
 
+def ollama_name(weights: Path) -> str | None:
+    """What Ollama calls the model of this file; None of a file that is not in its store."""
+    blobs = weights.absolute().parent
+    if blobs.name != "blobs":
+        return None
+    models = _ollama_models(blobs.parent / "manifests", blobs)
+    return next((name for name, blob in models if blob.name == weights.name), None)
+
+
 def _ollama_models(manifests: Path, blobs: Path) -> Iterator[tuple[str, Path]]:
     """Name (``ollama:qwen3:8b``) and weights of every model that was pulled."""
     if not manifests.is_dir():

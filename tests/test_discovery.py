@@ -12,6 +12,7 @@ from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_mtp
 
 from localspec import discovery, gguf_header, resources
+from localspec.catalog import resolve_target
 from localspec.discovery import LocalFile, Survey, survey
 from localspec.gguf_header import check_model_file, glance
 from localspec.reference import HubReference
@@ -88,6 +89,8 @@ def test_the_places_of_other_programs_are_looked_through(home: Path, tmp_path: P
         "ollama:tiny:135m": (ollama, "Ollama", "model"),
         "Mein Modell-Q4_0": (mine, str(mine.parent), "model"),
     }
+    for words in ("ollama:tiny:135m", str(ollama)):  # and not its blob's digest
+        assert resolve_target(words).name == "ollama:tiny:135m"
     assert [found[n].size for n in sorted(found)] == [
         found[n].path.stat().st_size for n in sorted(found)
     ]
