@@ -16,7 +16,7 @@ from typing import Protocol
 from localspec import machine
 from localspec.bench.analysis import Measured, analyse
 from localspec.bench.audit import Audit, audit
-from localspec.bench.plan import Candidate, Plan, make_candidates
+from localspec.bench.plan import Candidate, Phase, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.rows import Row
 from localspec.bench.runner import Comparing, Event, Measurement, Notice, Runner
@@ -199,10 +199,12 @@ class _Watch:
         self._control = control
         self._pairs = 0
 
-    def enough(self, rows: Sequence[Row]) -> bool:
-        if self._sessions.together and len(rows) % 2:
+    def enough(self, phase: Phase, rows: Sequence[Row]) -> bool:
+        if phase == "main" and self._sessions.together and len(rows) % 2:
             return False  # in the middle of a pair
         self._control.hold()
+        if phase != "main":
+            return self._control.finished()
         standing = _standing(self._planned, rows)
         if standing.comparison.pairs > self._pairs:
             self._pairs = standing.comparison.pairs

@@ -165,9 +165,10 @@ class Notice:
 
 Event = WarmingUp | Starting | Running | Ran | Comparing | Notice
 Observer = Callable[[Event], None]
-Enough = Callable[[Sequence[Row]], bool]
-"""Asked before each run of the main phase, with the rows so far: is the rest not needed? It decides
-by the precision that was reached, never by who is ahead; it may also wait."""
+Enough = Callable[[Phase, Sequence[Row]], bool]
+"""Asked before each run of the main phase, and before what is repeated, with the rows so far: is
+the rest not needed? It decides by the precision that was reached, never by who is ahead; it may
+also wait."""
 
 
 @dataclass
@@ -238,7 +239,7 @@ class Runner:
         meter: Callable[[Iterable[int]], Meter] = LoadMeter,
         earlier: Earlier | None = None,
         *,
-        enough: Enough = lambda _: False,
+        enough: Enough = lambda _phase, _rows: False,
         interval: float = CHUNK_SECONDS,
     ) -> None:
         self._enough = enough
@@ -269,7 +270,7 @@ class Runner:
         interrupted = False
         try:
             if course is not None:
-                self._enough = lambda _: course.is_over()
+                self._enough = lambda _phase, _rows: course.is_over()
                 self._warm_up(self._plan.baselines)
                 for batch in course.batches(self.so_far):
                     self._do(self._arranged(batch))
@@ -491,6 +492,7 @@ class Runner:
             again *= each * len(self._plan.prompts) * self._plan.runs
         kept = whole - len(slots)
         self._tell(Starting(phase, len(slots), prompts, seconds + self._after, again, kept))
+        block = -1
         for done, slot in enumerate(slots):
             if self._baseline_lost():
                 return
@@ -498,8 +500,10 @@ class Runner:
                 continue
             if self._out_of_time(slots, done):
                 return
-            if slot.phase == "main" and self._enough(self._rows):
+            asked = phase == "main" or (phase == "repeat" and slot.block != block)
+            if asked and self._enough(phase, self._rows):
                 return
+            block = slot.block
             self._one(slot, done, len(slots), slots[done + 1 :])
 
     def _missing(self, slots: Sequence[Slot]) -> list[Slot]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from localspec.bench import ab
+from localspec.bench import ab, runner
 from localspec.bench.ab import Planned, Standing, is_narrow, measure
-from localspec.bench.runner import Ran, Running
+from localspec.bench.runner import Ran, Running, Starting
 from localspec.bench.statistics import Comparison
 from localspec.engine.client import connect
 from localspec.errors import UsageError
@@ -102,7 +102,8 @@ def test_runs_alternate_in_pairs_and_the_watcher_sees_all_of_it(run, options):
         }
     assert len({r.slot.candidate.key for r in main[::2]}) == 2, "both come first now and then"
     assert [s.comparison.pairs for s in watcher.of(Standing)][:3] == [1, 2, 3]
-    assert watcher.held == 3 + 1
+    disturbed = any(e.phase == "repeat" for e in watcher.of(Starting))
+    assert watcher.held == 3 + 1 + disturbed
     assert outcome.standing.comparison.method == "t over runs, this prompt only"
     assert outcome.audit.identical
     assert not outcome.measurement.interrupted
@@ -161,9 +162,25 @@ def test_the_engine_dies_and_the_end_is_told_all_the_same(run, options):
                 engine.kill()
 
     outcome = run(options, Killer(pairs=3))
-    pairs = outcome.standing.comparison.pairs
-    assert pairs in (2, 3), "made again, unless another pair was disturbed"
-    assert outcome.ending == f"{pairs} pairs · ended by you · the engine died once"
+    assert outcome.ending == "2 pairs · ended by you · the engine died once"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_disturbed_is_made_again_until_it_is_ended(run, options, monkeypatch, ended):
+    class Disturbed(Watcher):
+        def finished(self):
+            return ended and any(e.phase == "repeat" for e in self.of(Starting))
+
+    monkeypatch.setattr(ab, "NARROW", 1e9)
+    monkeypatch.setattr(
+        runner, "mark_disturbed", lambda rows: [r.flagged("disturbed") for r in rows]
+    )
+    watcher = Disturbed()
+    outcome = run(options, watcher)
+    assert any(e.phase == "repeat" for e in watcher.of(Starting))
+    repeated = [r for r in outcome.measurement.rows if r.slot.phase == "repeat"]
+    assert bool(repeated) == (not ended)
+    assert outcome.standing.comparison.pairs == ab.FEWEST_PAIRS
 
 
 def test_one_drafter_alone_is_compared(run, options):

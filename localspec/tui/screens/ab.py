@@ -610,10 +610,9 @@ class ABScreen(ModeScreen):
             if self._stage:
                 return Content(self._stage)
             return Content("s or Enter in the prompt: both sides answer in turn, and are timed.")
+        then = " · then ended" if self._hand.enough else " · then paused" if self._hand.held else ""
         if self._stage:
-            then = " · then ended" if self._hand.enough else " · then paused"
-            waits = self._hand.enough or self._hand.held
-            return Content(f"{self._stage} …" + (then if waits else ""))
+            return Content(f"{self._stage} …{then}")
         from localspec.bench.ab import FEWEST_PAIRS, MOST_PAIRS
         from localspec.units import many
 
@@ -621,7 +620,7 @@ class ABScreen(ModeScreen):
         pair = pairs + 1
         words = f"pair {pair} of {FEWEST_PAIRS} to {MOST_PAIRS}"
         if self._again:
-            return Content(f"{many(pairs, 'pair')} · again, what was disturbed or cut short")
+            return Content(f"{many(pairs, 'pair')} · again, what was disturbed or cut short{then}")
         if self._hand.enough:
             words = f"pair {pair}, the last"
         elif self._hand.held:
