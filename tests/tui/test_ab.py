@@ -133,6 +133,13 @@ async def opened(pilot: Pilot[Any]) -> ABScreen:
     return screen
 
 
+async def measuring(pilot: Pilot[Any]) -> tuple[ABScreen, Planned]:
+    screen, planned = await opened(pilot), made_plan()
+    screen.measuring = True
+    screen.post_message(Told(planned))
+    return screen, planned
+
+
 async def show(pilot: Pilot[None], what: Outcome) -> ABScreen:
     screen = await opened(pilot)
     screen._ended(what, "Write a poem about\nwide characters: 猫 and 🐈.")
@@ -332,10 +339,7 @@ def test_a_race_that_one_side_has_finished(
 async def test_both_sides_are_shown_while_they_run(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
-        screen = await opened(pilot)
-        planned = made_plan()
-        screen.measuring = True
-        screen.post_message(Told(planned))
+        screen, planned = await measuring(pilot)
         first, second = made_rows(planned, 1)
         screen.post_message(Told(Ran(first, 1, 12, 9.0)))
         run = second.generation
@@ -373,10 +377,7 @@ async def test_the_result_says_how_sure_it_is_and_for_what(make_app: MakeApp) ->
 async def test_runs_that_an_engine_died_in_are_no_pairs(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
-        screen = await opened(pilot)
-        planned = made_plan()
-        screen.measuring = True
-        screen.post_message(Told(planned))
+        screen, planned = await measuring(pilot)
         rows = made_rows(planned, 12)
         dead = replace(rows[4], generation=None, flags=frozenset({"crashed"}))
         for row in (*rows[:4], dead, *rows[5:]):
