@@ -78,7 +78,7 @@ class LogScreen(Dialog[None]):
         self._path = path
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="log", classes="dialog") as box:
+        with VerticalScroll(id="whole-log", classes="dialog") as box:
             box.border_title = Content(str(self._path))
             yield Static(Content(self._text()))
         yield Footer(show_command_palette=False)
@@ -92,6 +92,6 @@ class LogScreen(Dialog[None]):
             return f"The log cannot be read: {error.strerror or error}."
 
     def on_mount(self) -> None:
-        box = self.query_one("#log")
+        box = self.query_one("#whole-log")
         box.focus()
         box.scroll_end(animate=False)
