@@ -583,6 +583,17 @@ async def test_without_a_model_or_a_prompt_it_says_so(make_app: MakeApp) -> None
         await until(pilot, lambda: "nowhere" in shown(app.screen, "#state"))  # type: ignore[arg-type]
 
 
+async def test_escape_leaves_the_prompt_and_letters_are_keys_again(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("e", "end", "!")
+        assert "Keys" in keys(screen)
+        text = screen.query_one(Prompt).text
+        await pilot.press("escape", "b")
+        assert text.endswith("!") and screen.query_one(Prompt).text == text
+        assert "Keys" not in keys(screen)
+
+
 async def test_what_is_pasted_beside_the_prompt_goes_into_it(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:

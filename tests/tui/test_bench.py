@@ -169,6 +169,20 @@ async def test_what_cannot_be_measured_is_said_before_it_starts(
         assert history.past() == []
 
 
+async def test_escape_leaves_a_field_and_letters_are_keys_again(
+    app: LocalspecApp, workload: Path
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await choose(pilot, workload)
+        field = screen.query_one("#lengths", Input)
+        field.focus()
+        await pilot.press("escape", "s")
+        await until(pilot, lambda: screen.state == "measuring")
+        assert "s" not in field.value
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.state != "measuring")
+
+
 async def test_without_a_model_one_is_asked_for(
     make_app: MakeApp, settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

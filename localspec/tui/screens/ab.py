@@ -134,6 +134,8 @@ class ABScreen(ModeScreen):
         "draft length",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "Stop", tooltip="End the measurement or the race", show=False),
+        Binding("escape", "leave", "Keys", tooltip="Leave the prompt: one letter is enough then"),
         Binding("s", "measure", "Start", tooltip="Measure this prompt on both sides"),
         Binding("space", "pause", "Pause", tooltip="Pause after this pair, or the race; go on"),
         Binding("f", "finish", "Finish", tooltip="End after this pair, and judge what there is"),
@@ -261,6 +263,10 @@ class ABScreen(ModeScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
+            case "stop":
+                return self.engine.busy or self.measuring or self.racing
+            case "leave":
+                return isinstance(self.focused, Prompt)
             case "measure":
                 return not self.measuring
             case "choose" | "edit":
@@ -338,6 +344,9 @@ class ABScreen(ModeScreen):
 
     def action_edit(self) -> None:
         self.query_one(Prompt).focus()
+
+    def action_leave(self) -> None:
+        self.query_one(Texts).focus()
 
     # ---- measuring ----------------------------------------------------------------------------
 

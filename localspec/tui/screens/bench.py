@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.reactive import var
 from textual.widget import Widget
-from textual.widgets import Button, ProgressBar, SelectionList, Static
+from textual.widgets import Button, Input, ProgressBar, SelectionList, Static
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.tui.engine import Job
@@ -82,6 +82,7 @@ class BenchScreen(ModeScreen):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", tooltip="End the measurement and keep what is made"),
+        Binding("escape", "leave", "Keys", tooltip="Leave the field: one letter is enough then"),
         Binding("s", "start", "Start", tooltip="Measure what is chosen"),
         Binding("r", "resume", "Go on", tooltip="Go on with the bench that was stopped"),
         Binding("o", "choose", "Options", tooltip="Choose what to measure"),
@@ -142,6 +143,8 @@ class BenchScreen(ModeScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
             return self.engine.busy or self.state == "measuring"
+        if action == "leave":
+            return isinstance(self.focused, Input)
         if action in ("start", "choose") and self.state == "measuring":
             return False
         if action == "choose":
@@ -153,6 +156,9 @@ class BenchScreen(ModeScreen):
         if action == "resume":
             return self.state == "done" and bool(self._result and self._result["resume"])
         return True
+
+    def action_leave(self) -> None:
+        self.query_one("#drafters", SelectionList).focus()
 
     # ---- what to measure ----------------------------------------------------------------------
 
