@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual.content import Content, Span
 from textual.style import Style
@@ -34,6 +34,12 @@ NARROW = 8
 _UNWANTED = {c: None for c in (*range(32), *range(127, 160)) if chr(c) != "\n"} | {9: "    "}
 _LINK_END = re.compile(r"\](\([^)\n]*\)|\[[^\]\n]*\])?")
 _SPACE_AFTER_MARKS = re.compile(r"[^\w\s]*(\s)")
+# Where a paragraph is cut, its rest begins with a letter or digit: anything else, and a list item's
+# number, could be a marker there. A backslash may be a line break.
+_SPACE = re.compile(r"(?<=[^\s\\]) (?=[^\W_])(?!\d{1,9}(?:[.)]|$))")
+_BETWEEN = re.compile(r"(?<=[^\W_])(?=[^\W_])(?!\d{1,9}(?:[.)]|$))")
+_UNCLEAR = re.compile(r"\*(?!\s)|(?<!\w)_|~~|`|\[(?![^\]]*\])")
+"""What may become markup by what follows."""
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])[ \t]+")
 _STYLES = {"em_open": ".em", "strong_open": ".strong", "s_open": ".strike"}
 _TOP_HEADINGS = ("h1", "h2")
@@ -49,15 +55,18 @@ class Line(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Block:
     """Text that is wrapped as one. ``first`` stands before its first line, ``rest`` before the
-    others; ``gap``: an empty line comes before it; ``at``: where it begins in the source."""
+    others; ``gap``: an empty line comes before it; ``at``: where it begins in the source;
+    ``joint``: what is between it and the block before it, where both are one paragraph."""
 
     at: int
     content: Content
     first: Content = field(default_factory=Content)
     rest: Content = field(default_factory=Content)
     gap: bool = True
+    joint: str | None = None
 
     def lines(self, width: int) -> Iterator[Line]:
+        """Those of this block alone: ``add_lines`` joins it to the one before."""
         room = max(width - self.first.cell_length, NARROW)
         for i, text in enumerate(_wrapped(self.content, room)):
             yield Line((self.rest if i else self.first) + text if self.first else text)
@@ -133,6 +142,19 @@ def _wrapped(content: Content, width: int) -> list[Content]:
     if "\n" not in content.plain and content.cell_length <= width:
         return [content]
     return [line.rstrip() for line in content.wrap(width)] or [Content()]
+
+
+def add_lines(lines: list[Line], block: Block, width: int) -> None:
+    """Add the block's lines to those of the blocks before it. Where it goes on with their last
+    paragraph, that one's last line is wrapped once more with what follows: no cut can be seen."""
+    if block.joint is not None and lines:
+        begun = lines.pop().content
+        mark = len(block.first)
+        text = begun[mark:] + Content(block.joint) + block.content
+        block = replace(block, first=begun[:mark], content=text)
+    elif block.gap and lines:
+        lines.append(Line(Content()))
+    lines += block.lines(width)
 
 
 class Document:
@@ -214,10 +236,12 @@ class Document:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Source that a cut block's rest needs before it: the markers of the list items around it, of
-    which ``items`` are not shown again; the first line of a code block; a table's header."""
+    which ``items`` are not shown again; the first line of a code block; a table's header. ``joint``
+    as in ``Block``."""
 
     text: str = ""
     items: int = 0
+    joint: str | None = None
 
 
 @dataclass
@@ -270,10 +294,13 @@ class _Builder:
         self._at = shift
         self._top = True  # a list begins here, not inside another
         self._rows: list[list[Content]] = []
+        self._plain: list[tuple[int, int]] = []  # of the last paragraph: text without any markup
         self._walk(parser.parse(source))
         del self.blocks[: opening.items]
         if gap is not None and self.blocks:
             self.blocks[0] = replace(self.blocks[0], gap=gap)
+        if self.blocks and type(self.blocks[0]) is Block:
+            self.blocks[0] = replace(self.blocks[0], joint=opening.joint)
 
     def cut(self, source: str, tail: int) -> tuple[int, Opening]:
         """Where to cut the one block left (``tail``: not yet), and what its rest begins with."""
@@ -295,12 +322,28 @@ class _Builder:
         if leaf.type == "table_open" and not items:
             return end, Opening("".join(line.splitlines(keepends=True)[:2]))
         if leaf.type == "paragraph_open":
-            space = max(source.rfind(" "), source.rfind("\n")) + 1
-            at = space if space > tail + CUT // 2 else len(source)
+            if leaf.level > 2 * len(items):  # a quote's, which no opening begins again
+                return (len(source) if len(source) - tail > CUT_ANY else tail), Opening()
+            at, joint = self._place(tail)
             marker = _ITEM.match(line) if items else None
             indent = "\n" + " " * (marker.end() if marker else len(line) - len(line.lstrip()))
-            return at, Opening(around + indent, len(items)) if items else Opening()
+            return at, Opening(around + indent if items else "", len(items), joint)
         return (end if len(source) - tail > CUT_ANY else tail), Opening()
+
+    def _place(self, tail: int) -> tuple[int, str | None]:
+        """Where in the source the last paragraph may be cut, and what is between its parts: at the
+        last space outside all markup, else at the last space, else between two letters."""
+        least = tail + CUT // 2 - self._shift
+        areas = [*reversed(self._plain), (least, len(self._source))]
+        for between, joint in ((_SPACE, " "), (_BETWEEN, "")):
+            for start, end in areas:
+                if end <= least:
+                    continue
+                found = [m.end() for m in between.finditer(self._source, max(start, least), end)]
+                if found:
+                    return self._shift + found[-1], joint
+        far = len(self._source) > CUT_ANY
+        return (self._shift + len(self._source) if far else tail), None
 
     def _markers(self, items: list[int]) -> str:
         """The markers of the list items that begin in these lines, each with a word."""
@@ -388,7 +431,7 @@ class _Builder:
         self._nesting.append(_Nesting(marked, Content(" " * len(mark))))
 
     def _add(
-        self, content: Content, kind: type[Block] = Block, *, gap: bool = True, **more: object
+        self, content: Content, kind: type[Block] = Block, *, gap: bool = True, **more: Any
     ) -> None:
         first = Content().join(n.pad if n.used else n.mark for n in self._nesting)
         rest = Content().join(n.pad for n in self._nesting)
@@ -425,6 +468,7 @@ class _Builder:
         marks: list[Span] = []
         opened: list[tuple[int, str | Style]] = []
         position = 0
+        self._plain, clear = [], True
 
         def add(text: str, style: str = "") -> None:
             nonlocal position
@@ -461,6 +505,13 @@ class _Builder:
                     self._cursor = end.end() if end else self._cursor
             else:
                 add(child.content)
+                if clear and not opened:
+                    unclear = _UNCLEAR.search(child.content)
+                    clear = unclear is None
+                    length = unclear.start() if unclear else len(child.content)
+                    if self._source.endswith(child.content, 0, self._cursor):
+                        start = self._cursor - len(child.content)
+                        self._plain.append((start, start + length))
         return Content("".join(texts), spans + marks)
 
     def _text(self, text: str) -> Content:

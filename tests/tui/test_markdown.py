@@ -6,8 +6,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from rich.cells import cell_len
+from textual.app import App, ComposeResult
 
-from localspec.tui.markdown import CUT, Block, Code, Document, Table
+from localspec.tui.markdown import CUT, Block, Code, Document, Line, Table, add_lines
+from localspec.tui.widgets.markdown_view import MarkdownView
 
 TEXT = """\
 # Lists *and* more
@@ -45,11 +48,10 @@ Die Tür, 漢字, 👩‍👩‍👧, שלום and the end
 
 
 def lines(document: Document, width: int = 60) -> list[str]:
-    out: list[str] = []
+    out: list[Line] = []
     for block in [*document.closed, *document.open]:
-        out += [""] * (block.gap and bool(out))
-        out += [line.content.plain.rstrip() for line in block.lines(width)]
-    return out
+        add_lines(out, block, width)
+    return [line.content.plain.rstrip() for line in out]
 
 
 def written(*pieces: str) -> Document:
@@ -123,8 +125,7 @@ def test_the_pieces_it_comes_in_make_no_difference(seed: int) -> None:
 def test_no_line_is_wider_than_the_room() -> None:
     document = written(TEXT, "\n\n" + "x" * 300 + "\n\n```\n" + "漢" * 90 + "\n```\n")
     for width in (24, 40, 100):
-        for block in [*document.closed, *document.open]:
-            assert max(line.content.cell_length for line in block.lines(width)) <= width
+        assert max(map(cell_len, lines(document, width))) <= width
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,33 @@ def test_a_long_answer_is_parsed_in_short_parts_and_nothing_is_lost(kind: str) -
         assert not any(block.gap for block in blocks[1:])
 
 
+PLAIN = (
+    "They **help to keep** the balance of nature - 3 of `them at least` are [rare](http://e.org), "
+)
+PARAGRAPHS = {
+    "plain": PLAIN.replace("*", "").replace("`", "") * 60,
+    "marked": PLAIN * 60,
+    "opened late": PLAIN * 20 + "**" + "a long bold text " * 80 + "**" + PLAIN * 20,
+    "no spaces": "森林は生態系の均衡を保つために重要です。" * 200,
+    "numbers": "Count " + " ".join(f"{i}. and {i}) or" for i in range(700)),
+}
+
+
+@pytest.mark.parametrize("before", ["", "12. "])
+@pytest.mark.parametrize("kind", PARAGRAPHS)
+def test_where_a_long_paragraph_is_cut_cannot_be_seen(
+    kind: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = before + PARAGRAPHS[kind]
+    streamed = written(*(source[at : at + 90] for at in range(0, len(source), 90)))
+    assert len([*streamed.closed, *streamed.open]) > 1, "it is cut"
+    monkeypatch.setattr("localspec.tui.markdown.CUT", len(source))
+    whole = written(source)
+    assert len([*whole.closed, *whole.open]) == 1
+    for width in (24, 60, 80, 99, 200):
+        assert lines(streamed, width) == lines(whole, width)
+
+
 def test_what_could_move_the_cursor_is_left_out() -> None:
     document = written("a\x1b[2Jb\x07\tc\r\nd\x9bx")
     assert lines(document) == ["a[2Jb    c dx"]
@@ -229,3 +257,37 @@ def test_a_long_text_is_parsed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None
     assert not list(steps)
     whole.parse()
     assert lines(stepwise) == lines(whole)
+
+
+async def test_a_long_paragraph_is_one_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it streams, as it is kept, and when the terminal gets another width."""
+
+    class Shown(App[None]):
+        def compose(self) -> ComposeResult:
+            yield MarkdownView()
+
+    source = "First.\n\n" + PARAGRAPHS["marked"] + "\n\nLast."
+    monkeypatch.setattr("localspec.tui.widgets.markdown_view.AT_ONCE", 1)
+    async with Shown().run_test(size=(62, 24)) as pilot:
+        view = pilot.app.query_one(MarkdownView)
+
+        def on_screen() -> list[str]:
+            return [view._line(y).content.plain.rstrip() for y in range(view.size.height)]
+
+        for start in range(0, len(source), 300):
+            view.append(source[start : start + 300])
+            view.flush()
+            await pilot.pause()
+        assert len(view.document.closed) > 2, "it is cut"
+        assert on_screen() == lines(view.document, view.size.width)
+        await pilot.resize_terminal(93, 24)
+        while view._rewrapping:
+            await pilot.pause()
+        await pilot.pause()
+        assert on_screen() == lines(view.document, view.size.width)
+        kept = MarkdownView()
+        await pilot.app.mount(kept)
+        await kept.fill([(source, False)])
+        await pilot.pause()
+        assert [line.content.plain.rstrip() for line in kept._open_lines[-1:]] == ["Last."]
+        assert kept.size.height == view.size.height

@@ -16,7 +16,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
-from localspec.tui.markdown import Block, Document, Line
+from localspec.tui.markdown import Document, Line, add_lines
 from localspec.tui.polite import PAUSE
 from localspec.tui.widgets.unhurried import Unhurried
 
@@ -74,6 +74,7 @@ class MarkdownView(Unhurried, Widget):
         self._shown = 0  # lines when it was laid out
         self._wrapped = 0  # closed blocks in those lines
         self._open_lines: list[Line] = []
+        self._lent: Line | None = None  # the last closed line, if the open ones go on with it
         self._strips: dict[int, Strip] = {}
         self._rewrapping = False
 
@@ -121,18 +122,21 @@ class MarkdownView(Unhurried, Widget):
 
     # ---- lines --------------------------------------------------------------------------------
 
-    def _lines_of(self, block: Block, *, first: bool) -> list[Line]:
-        gap = [Line(Content())] if block.gap and not first else []
-        return [*gap, *block.lines(self._width)]
-
     def _wrap_new(self) -> None:
         """Bring the lines up to the blocks."""
+        if self._lent:
+            self._closed_lines.append(self._lent)
         for block in islice(self.document.closed, self._wrapped, None):
-            self._closed_lines += self._lines_of(block, first=not self._wrapped)
+            add_lines(self._closed_lines, block, self._width)
             self._wrapped += 1
-        self._open_lines = []
-        for i, block in enumerate(self.document.open):
-            self._open_lines += self._lines_of(block, first=not self._wrapped and not i)
+        # where the open blocks begin depends on the closed line before them
+        before = self._closed_lines[-1:]
+        lines = list(before)
+        for block in self.document.open:
+            add_lines(lines, block, self._width)
+        joined = bool(before and self.document.open and self.document.open[0].joint is not None)
+        self._lent = self._closed_lines.pop() if joined else None
+        self._open_lines = lines if joined else lines[len(before) :]
 
     def _set_width(self, width: int) -> None:
         if width == self._width or width < 1:
@@ -140,7 +144,7 @@ class MarkdownView(Unhurried, Widget):
         first = not self._width
         self._width = width
         if first or len(self.document.closed) <= AT_ONCE:
-            self._closed_lines, self._wrapped = [], 0
+            self._closed_lines, self._wrapped, self._lent = [], 0, None
             self._wrap_new()
             self._strips.clear()
         else:
@@ -154,7 +158,7 @@ class MarkdownView(Unhurried, Widget):
         while done < len(self.document.closed):
             until = time.monotonic() + WRAP_SECONDS
             for block in islice(self.document.closed, done, None):
-                closed += self._lines_of(block, first=not done)
+                add_lines(closed, block, self._width)
                 done += 1
                 if time.monotonic() > until:
                     break
@@ -162,6 +166,7 @@ class MarkdownView(Unhurried, Widget):
             if width != self._width:
                 return
         self._closed_lines, self._wrapped, self._rewrapping = closed, done, False
+        self._lent = None
         self._wrap_new()
         self._strips.clear()
         self.refresh(layout=True)
