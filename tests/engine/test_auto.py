@@ -17,7 +17,7 @@ from engine.test_switching import NEAR, drafters
 import localspec.decoding.adaptive as adaptive_module
 import localspec.decoding.measure as measure_module
 from localspec.catalog import resolve_target
-from localspec.decoding.adaptive import Adaptive, StepCosts
+from localspec.decoding.adaptive import Adaptive
 from localspec.decoding.loop import Lengths, Session
 from localspec.engine import messages as m
 from localspec.engine.host import Host, Pipe
@@ -72,15 +72,30 @@ def baseline(host: Host, sampler: SamplerSettings) -> Generation:
     return generate(host, "plain", sampler)
 
 
-def cheap(measured: StepCosts) -> StepCosts:
-    """The same sizes at costs by which drafts of some tokens pay, whatever this machine is like."""
-    return replace(
-        measured,
-        verify=tuple(0.01 + 1e-3 * n for n in range(len(measured.verify))),
-        rest=1e-4,
-        draft=tuple(tuple(1e-4 * n for n in range(len(d))) for d in measured.draft),
-        wake=(0.0,) * len(measured.wake),
-    )
+class Cheap(Adaptive):
+    """The same sizes at costs by which drafts of some tokens pay, whatever this machine is like and
+    however long its steps take."""
+
+    @classmethod
+    def like(cls, measured: Adaptive) -> Cheap:
+        costs = measured.costs
+        made_up = replace(
+            costs,
+            verify=tuple(map(cls._verifying, range(len(costs.verify)))),
+            rest=1e-4,
+            draft=tuple(tuple(1e-4 * n for n in range(len(d))) for d in costs.draft),
+            wake=(0.0,) * len(costs.wake),
+        )
+        return cls(made_up, measured.limits)
+
+    @staticmethod
+    def _verifying(nodes: int) -> float:
+        return 0.01 + 1e-3 * nodes
+
+    def observe(self, step: Step, accepted: Sequence[int]) -> None:
+        verify = self._verifying(step.nodes)
+        took = verify + step.t_accept + self.costs.rest + 1e-4 * step.nodes
+        super().observe(step._replace(t_verify=verify, t_step=took), accepted)
 
 
 def near_tie(host: Host, run: Generation, plain: Generation) -> bool:
@@ -121,7 +136,7 @@ def test_every_family_drafts_what_pays_and_says_what_the_baseline_says(
     measured = cast(Adaptive, session.lengths)
     assert min(measured.costs.verify) > 0
     # for what follows: chosen as on a machine where drafting is cheap
-    session.lengths = Adaptive(cheap(measured.costs), measured.limits)
+    session.lengths = Cheap.like(measured)
     for sampler in (GREEDY, WARM) if name == "draft-model" else (GREEDY,):
         plain = baseline(host, sampler)
         fast = generate(host, "auto", sampler)
