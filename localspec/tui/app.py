@@ -241,13 +241,16 @@ class LocalspecApp(Polite, InOrder):
 
     @work(group="first-start", exclusive=True)
     async def action_first_model(self) -> None:
-        """Nothing was chosen yet: the first model of the catalogue that is here, if any; else the
-        way to one is shown."""
+        """Nothing was chosen yet: the first model of the catalogue that somebody has put here, if
+        any; else the way to one is shown."""
 
         def look() -> list[str]:
+            from localspec import resources
             from localspec.catalog import Catalogue
 
-            return [line.name for line in Catalogue.load().listings() if line.path]
+            ours = resources.data_root()  # what comes along is to show methods, not to talk with
+            listings = Catalogue.load().listings()
+            return [x.name for x in listings if x.path and not x.path.is_relative_to(ours)]
 
         await self.painted.wait()
         try:

@@ -669,6 +669,28 @@ async def test_the_first_start_offers_a_download_that_fits_and_shows_it(
         await m.until(lambda: app.setup.model == "far:Q4_K_M")
 
 
+@pytest.mark.parametrize("comes_along", [False, True])
+async def test_what_comes_along_is_no_model_to_begin_with(
+    make_app: MakeApp,
+    settings: SettingsStore,
+    shop: HubServer,
+    tiny_target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    comes_along: bool,
+) -> None:
+    """demo-mtp is here in every installation, and talks nonsense."""
+    settings.values.model = None
+    if comes_along:
+        monkeypatch.setattr(resources, "data_root", lambda: tiny_target.parent)
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        m = Shown(app, pilot)
+        if comes_along:
+            await m.dialog(FirstStartScreen)
+        else:
+            await m.until(lambda: app.setup.model == "here")
+
+
 # ---- what it looks like --------------------------------------------------------------------------
 
 

@@ -383,7 +383,7 @@ class ChatScreen(ModeScreen):
             )
         elif model is None:
             text = Content.assemble(
-                ("No model is here yet.", "bold"),
+                ("No model is chosen yet.", "bold"),
                 "  ",
                 hint("Enter", "goes"),
                 " through the ways to a first one:\n\n",

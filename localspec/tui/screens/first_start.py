@@ -88,7 +88,7 @@ class FirstStartScreen(Dialog[Chosen | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title = "No model is here yet"
+            box.border_title = "No model is chosen yet"
             yield Static("Choose one to begin with.")
             yield OptionList(
                 _option(DEMO, "The demo", "98 MB, a small real model with trained drafters"),
