@@ -427,6 +427,16 @@ class LocalspecApp(Polite, InOrder):
             ]
             self.push_screen(ExplainScreen(ModeBar.MODES[screen.MODE], screen.EXPLAINS, keys))
 
+    def deliver_screenshot(
+        self, filename: str | None = None, path: str | None = None, time_format: str | None = None
+    ) -> str | None:
+        """Into the downloads; where there is no such folder, into the one of the shell."""
+        from platformdirs import user_downloads_path
+
+        downloads = user_downloads_path()
+        folder = path or str(downloads if downloads.is_dir() else Path.cwd())
+        return super().deliver_screenshot(filename, folder, time_format)
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         for command in super().get_system_commands(screen):
             if command.title not in ("Quit", "Keys"):  # our own entries have their keys with them

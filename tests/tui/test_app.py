@@ -646,6 +646,21 @@ async def test_a_screen_is_painted_in_bands_and_what_they_bring_no_second_time(
         assert told == ["\x1b[?2026l"]
 
 
+async def test_a_picture_of_the_screen_is_kept_where_there_are_no_downloads(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.delenv("XDG_DOWNLOAD_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    async with make_app().run_test() as pilot:
+        await pilot.press("ctrl+p", *"screenshot", "enter")
+        for _ in range(200):
+            if (made := list(tmp_path.glob("*.svg"))) and made[0].stat().st_size:
+                break
+            await pilot.pause(0.05)
+        assert "</svg>" in made[0].read_text("utf-8")
+
+
 async def test_the_palette_is_painted_as_our_own_dialogs_are(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:

@@ -1035,7 +1035,7 @@ class ChatScreen(ModeScreen):
         views = self.query(AnswerView)
         if views:
             self.app.copy_to_clipboard(views.last().source)
-            self.notify("The answer is in the clipboard.", timeout=2)
+            self.notify("Copied, where the terminal lets programs do that (OSC 52).", timeout=3)
 
     async def _steps_again(self) -> Inspected | None:
         def run(chat: ChatSession, _job: Job[tuple[Inspected, Twice]]) -> tuple[Inspected, Twice]:
