@@ -204,8 +204,8 @@ class Engine:
         clean = tuple(s.encode("utf-8", "replace").decode() for s in segments)
         return self._ask(m.Tokens, m.Tokenize(next(self._ids), clean, bos)).tokens
 
-    def pieces(self, tokens: tuple[int, ...]) -> tuple[str, ...]:
-        """The text of each token by itself."""
+    def pieces(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        """What each token adds to a text, as UTF-8; a character of several tokens is in parts."""
         return self._ask(m.Texts, m.Pieces(next(self._ids), tokens)).texts
 
     def probe(self, session: str, tokens: tuple[int, ...], sizes: tuple[int, ...]) -> Probed:

@@ -285,9 +285,7 @@ class Host:
                 ids = self.model.vocab.tokenize_segments(request.segments, bos=request.bos)
                 return m.Tokens(request.id, tuple(ids))
             case m.Pieces():
-                piece = self.model.vocab.piece
-                texts = (piece(token).decode("utf-8", "replace") for token in request.tokens)
-                return m.Texts(request.id, tuple(texts))
+                return m.Texts(request.id, tuple(map(self.model.vocab.piece, request.tokens)))
             case m.Generate():
                 return self.generate(request)
             case m.Probe():

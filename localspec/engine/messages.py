@@ -79,7 +79,7 @@ class Tokenize(Message, frozen=True):
 
 
 class Pieces(Message, frozen=True):
-    """The text of each of ``tokens`` by itself (Texts); what is no UTF-8 alone is replaced."""
+    """What each of ``tokens`` adds to a text (Texts)."""
 
     tokens: tuple[int, ...]
 
@@ -211,7 +211,9 @@ class Tokens(Message, frozen=True):
 
 
 class Texts(Message, frozen=True):
-    texts: tuple[str, ...]
+    """UTF-8; a character of several tokens is in parts."""
+
+    texts: tuple[bytes, ...]
 
 
 class Prefill(Message, frozen=True):

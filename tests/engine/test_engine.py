@@ -438,4 +438,4 @@ def test_connect_ends_an_engine_whose_model_does_not_load(
 
 def test_tokens_are_shown_by_their_texts(engine: Engine) -> None:
     ids = engine.tokenize("ab c")
-    assert "".join(engine.pieces(ids)).endswith("ab c")
+    assert b"".join(engine.pieces(ids)).endswith(b"ab c")

@@ -244,8 +244,8 @@ class Player(ScriptedEngine):
     def devices(self) -> tuple[Device, ...]:
         return ()
 
-    def pieces(self, tokens: tuple[int, ...]) -> tuple[str, ...]:
-        return tuple(WORDS.text(token) for token in tokens)
+    def pieces(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
+        return tuple(WORDS.text(token).encode() for token in tokens)
 
     def death(self) -> Any:
         return EngineDied("signal SIGKILL", [])

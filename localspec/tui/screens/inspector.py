@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -26,18 +28,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A generation with its steps, and the texts of all ids in it. ``again``: its own steps were
-    not kept, and these are of the same answer run again, the time that p and q take included."""
+    """A generation with its steps, and what each id in it adds to a text. ``again``: its own steps
+    were not kept, and these are of the same answer run again, the time that p and q take included.
+    """
 
     run: Generation
-    texts: dict[int, str]
+    texts: dict[int, bytes]
     drafter: str
     again: bool = False
 
 
-def shown(text: str) -> str:
-    """A token's text, with what cannot be seen made visible."""
-    return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
+OFFER = "p runs the answer again for p and q."
+RUNNING = "The answer is run again for p and q …"
+ESCAPED = re.compile("[\udc80-\udcff]+")
+"""Bytes that are no UTF-8, as "surrogateescape" has them."""
+
+
+def shown(piece: bytes, begun: bytes = b"") -> tuple[str, bytes]:
+    """A token's text, with what cannot be seen made visible, and what its last character still
+    lacks the rest of. A character of several tokens stands with the one in which it becomes whole
+    (``begun``: its bytes in the tokens before), bytes alone as "<E3 81>"."""
+    read = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    read.decode(begun)
+    text = read.decode(piece).removeprefix(begun.decode("utf-8", "surrogateescape"))
+    left = read.getstate()[0]
+    text = text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+    text = ESCAPED.sub(lambda found: _hex(found[0].encode("utf-8", "surrogateescape")), text)
+    return (text + _hex(left[-len(piece) :]) or "∅"), left
+
+
+def _hex(some: bytes) -> str:
+    return f"<{some.hex(' ').upper()}>" if some else ""
 
 
 class InspectorScreen(Dialog[None]):
@@ -67,6 +88,11 @@ class InspectorScreen(Dialog[None]):
         super().__init__()
         self._it, self._score = inspected, score
         self._starts: list[int] = []
+        self._words: list[str] = []
+        """The answer's tokens, as they are shown."""
+        self._begun: list[bytes] = []
+        """After each of them, what there is of a character that is not whole yet."""
+        self._scoring = False
 
     @property
     def _drafted(self) -> str:
@@ -110,6 +136,11 @@ class InspectorScreen(Dialog[None]):
         for step in run.steps:
             self._starts.append(at)
             at += step.tokens
+        self._words, self._begun, begun = [], [], b""
+        for token in run.tokens:
+            word, begun = self._text(token, begun)
+            self._words.append(word)
+            self._begun.append(begun)
         options = self.query_one(OptionList)
         highlighted = options.highlighted or 0
         options.clear_options()
@@ -122,27 +153,39 @@ class InspectorScreen(Dialog[None]):
             options.highlighted = min(highlighted, len(run.steps) - 1)
             self._show(options.highlighted)
 
-    def _text(self, token: int) -> str:
-        return shown(self._it.texts.get(token, "?"))
+    def _text(self, token: int, begun: bytes) -> tuple[str, bytes]:
+        return shown(self._it.texts.get(token, b"?"), begun)
 
-    def _emitted(self, i: int) -> tuple[int, ...]:
+    def _emitted(self, i: int) -> tuple[tuple[int, ...], list[str]]:
+        """Ids, and how they are shown."""
         start = self._starts[i]
-        return self._it.run.tokens[start : start + self._it.run.steps[i].tokens]
+        own = slice(start, start + self._it.run.steps[i].tokens)
+        return self._it.run.tokens[own], self._words[own]
+
+    def _drafted_words(self, i: int) -> list[str]:
+        """How the draft's tokens are shown, each after its parent."""
+        before = self._begun[self._starts[i] - 1]
+        parents = self._it.run.parents[i]
+        words: list[str] = []
+        begun: list[bytes] = []
+        for j, token in enumerate(self._it.run.drafts[i]):
+            parent = parents[j] if parents else j - 1
+            word, left = self._text(token, begun[parent] if parent >= 0 else before)
+            words.append(word)
+            begun.append(left)
+        return words
 
     def _line(self, i: int) -> Content:
-        step, emitted = self._it.run.steps[i], self._emitted(i)
+        step, (_, words) = self._it.run.steps[i], self._emitted(i)
         parts: list[Content | tuple[str, str] | str] = [
-            (self._text(token), self._drafted) for token in emitted[: step.accepted]
+            (word, self._drafted) for word in words[: step.accepted]
         ]
         chain = not self._it.run.parents[i]
         if chain:
-            parts += [
-                (self._text(token), "$error strike")
-                for token in self._it.run.drafts[i][step.accepted :]
-            ]
+            parts += [(word, "$error strike") for word in self._drafted_words(i)[step.accepted :]]
         elif step.nodes > step.accepted:
             parts.append((f" {step.nodes - step.accepted} nodes ", "$error"))
-        parts += [(self._text(token), "bold") for token in emitted[step.accepted :]]
+        parts += [(word, "bold") for word in words[step.accepted :]]
         return Content.assemble(*parts)
 
     @on(OptionList.OptionHighlighted)
@@ -153,7 +196,8 @@ class InspectorScreen(Dialog[None]):
         run = self._it.run
         if not i < len(run.steps):
             return
-        step, emitted, drafted = run.steps[i], self._emitted(i), run.drafts[i]
+        step, drafted, (emitted, words) = run.steps[i], run.drafts[i], self._emitted(i)
+        drafted_words = self._drafted_words(i)
         score = run.scores[i] if run.scores else None
         lines = [
             Content.styled(f"Step {i + 1}: {_times(step)}", "$text-muted"),
@@ -172,25 +216,24 @@ class InspectorScreen(Dialog[None]):
             looked_at = accepted or parent == node
             word = "accepted" if accepted else "rejected" if looked_at else "not looked at"
             style = self._drafted if accepted else "$error" if looked_at else "$text-muted"
-            lines.append(self._row(token, style, p, q, word, asked=score is not None))
-        for k, token in enumerate(emitted[step.accepted :], step.accepted):
+            text = drafted_words[j]
+            lines.append(self._row(text, style, p, q, word, asked=score is not None))
+        for k, text in enumerate(words[step.accepted :], step.accepted):
             p = score.emitted[k] if score else None
             word = "correction" if step.drafted > step.accepted else "bonus"
             word = word if step.drafted else "no draft"
-            lines.append(self._row(token, "bold", p, None, word, asked=score is not None))
+            lines.append(self._row(text, "bold", p, None, word, asked=score is not None))
         if score is None:
-            lines += [Content(), Content.styled("p runs the answer again for p and q.", "$accent")]
+            lines += [Content(), Content.styled(RUNNING if self._scoring else OFFER, "$accent")]
         self.query_one("#detail", Static).update(Content("\n").join(lines))
 
     def _row(
-        self, token: int, style: str, p: float | None, q: float | None, word: str, *, asked: bool
+        self, text: str, style: str, p: float | None, q: float | None, word: str, *, asked: bool
     ) -> Content:
-        text = self._text(token)[:13]
-
         def number(value: float | None) -> str:
             return f"{value:7.3f}" if value is not None else f"{'-' if asked else '?':>7}"
 
-        cells = Content.styled(text, style)
+        cells = Content.styled(text, style).truncate(13, ellipsis=True)
         return Content.assemble(
             cells,
             " " * max(14 - cells.cell_length, 1),
@@ -204,18 +247,28 @@ class InspectorScreen(Dialog[None]):
         keys = [("p", "Run the answer again for p and q"), ("↑ ↓", "Another step")]
         self.app.push_screen(ExplainScreen("Steps", ("p and q", "drafted", "accept length"), keys))
 
-    @work(exclusive=True)
-    async def action_score(self) -> None:
-        if self._it.run.scores:
-            return
+    def action_score(self) -> None:
+        if not (self._it.run.scores or self._scoring):
+            self._run_again()
+
+    @work
+    async def _run_again(self) -> None:
+        self._now_scoring(True)
         try:
             scored = await self._score()
         except LocalspecError as error:
             self.notify(error.hint, title=error.message, severity="error", markup=False)
-            return
+            scored = None
+        self._now_scoring(False)
         if scored is not None:
             self._it = replace(self._it, run=self._it.run.scored_by(scored))
             self._fill()
+
+    def _now_scoring(self, scoring: bool) -> None:
+        self._scoring = scoring
+        highlighted = self.query_one(OptionList).highlighted
+        if highlighted is not None:
+            self._show(highlighted)
 
 
 def _times(step: Step) -> str:
