@@ -50,6 +50,26 @@ METHODS = ("none", "ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark")
 METHODS_WITH_TREES = ("draft-model", "eagle3", "dflash")
 """Those that can propose draft trees."""
 
+
+def no_trees(what: str) -> UsageError:
+    """The refusal of --tree; ``what`` says who proposes none."""
+    return UsageError(
+        what, f"Those of method {', '.join(METHODS_WITH_TREES)} do; or leave out --tree."
+    )
+
+
+def not_of_trees(p_min: float | None, *, sampled: bool) -> tuple[str, ...]:
+    """A sentence for each option given that decides nothing of a draft tree."""
+    found = []
+    if p_min is not None:
+        found.append("--p-min has no effect on draft trees: only chains stop by it.")
+    if sampled:
+        found.append(
+            "--draft-sampling has no effect on draft trees: they are never drawn by chance."
+        )
+    return tuple(found)
+
+
 DRAFT_LENGTH, NGRAM_LENGTH = 4, 8
 """Default n_max of drafters that compute their drafts, and of ngram, whose drafts are free."""
 AUTO_LENGTH, AUTO_NGRAM_LENGTH = 8, 16
@@ -87,7 +107,8 @@ class DrafterSpec:
         tree: TreeSize = 0,
     ) -> DrafterSettings:
         """How it is run: as asked, else as recommended, else by the defaults of its kind. Where
-        ``n_max`` or ``tree`` is "auto", what the settings hold are bounds."""
+        ``n_max`` or ``tree`` is "auto", what the settings hold are bounds. A tree has no part of
+        ``p_min`` and ``sampled``, whatever was asked for."""
         if self.method == "none":
             return DrafterSettings()
         computes = self.method != "ngram"
@@ -99,6 +120,8 @@ class DrafterSpec:
         if n_max is None and not auto:
             asked_n = self.n_max
         default_p = P_MIN if computes else 0.0
+        if tree:
+            p_min = 0.0
         return DrafterSettings(
             method=self.method,
             name=self.name,
@@ -665,7 +688,8 @@ def _no_mtp(target: Target) -> DrafterError:
 
 def _after_ngram(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
     """The drafters called ``name``, each behind the n-gram drafter."""
-    behind = [d for d in _drafters_named(match, name) if name != "all" or d.method != "ngram"]
+    named = _drafters_named(match, name) if name else ()  # the path "" would be this folder
+    behind = [d for d in named if name != "all" or d.method != "ngram"]
     if not behind or any(d.method in ("none", "ngram") or "+" in d.method for d in behind):
         raise UsageError(
             f"{AFTER_NGRAM}{name} is no pair of drafters.",

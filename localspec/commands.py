@@ -134,11 +134,12 @@ def _trees(values: list[str] | None) -> list[str] | None:
 
 
 def _tree_size(value: str | None) -> TreeSize:
-    return 0 if value in (None, "0") else _tree_sizes([value])[0]
+    """0 is none: chains."""
+    return 0 if value is None else _numbers_or_auto([value], 0, LARGEST_TREE)[0]
 
 
 def _tree(value: str | None) -> str | None:
-    if value not in (None, "0") and len(_tree_sizes([value])) != 1:
+    if value is not None and len(_numbers_or_auto([value], 0, LARGEST_TREE)) != 1:
         raise typer.BadParameter(f"{value!r} is no single number.")
     return value
 
@@ -470,7 +471,7 @@ PMin = Annotated[
         min=0,
         max=1,
         callback=_finite,
-        help="Stop drafting under this top probability of the drafter.",
+        help="Stop drafting a chain under this top probability of the drafter.",
     ),
 ]
 Tree = Annotated[
@@ -654,6 +655,15 @@ def _drafting(
         found.tree if tree is None else given.tree,
         found.remarks,
     )
+
+
+def _without_effect(chosen: Chosen, p_min: float | None, *, sampled: bool) -> Chosen:
+    """With a remark for each option that was given and decides nothing of a tree."""
+    if not chosen.tree:
+        return chosen
+    from localspec.catalog import not_of_trees
+
+    return replace(chosen, remarks=(*chosen.remarks, *not_of_trees(p_min, sampled=sampled)))
 
 
 def _tell(chosen: Chosen, *, quiet: bool) -> None:
@@ -950,7 +960,7 @@ def run(
     if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("There is no prompt.", 'Give it as a word, as "@FILE", or on stdin.')
     chosen = _drafting(model, engine, profile, drafter, n_max, p_min, tree)
-    _tell(chosen, quiet=quiet)
+    _tell(_without_effect(chosen, p_min, sampled=sampled), quiet=quiet)
     return run(
         ChatOptions(
             model=model,
@@ -991,7 +1001,7 @@ def chat(
     from localspec.chat.command import chat
 
     chosen = _drafting(model, engine, profile, drafter, n_max, p_min, tree)
-    _tell(chosen, quiet=quiet)
+    _tell(_without_effect(chosen, p_min, sampled=sampled), quiet=quiet)
     return chat(
         ChatOptions(
             model=model,

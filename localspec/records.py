@@ -88,7 +88,8 @@ class DrafterSettings:
     ``method`` is the family (``none``, ``ngram``, ``draft-model``, later ``mtp``, ``eagle3`` ...;
     ``ngram+FAMILY``: the n-gram drafter first and the other behind it), ``path`` the drafter's GGUF
     where the family needs one, ``n_max`` the most tokens drafted a step, ``p_min`` the drafter's
-    top probability under which drafting stops *before* a token is taken.
+    top probability under which drafting stops *before* a token is taken (0 with trees, which have
+    no part of it).
     ``tree``: nodes of a draft tree, ``n_max`` deep at the most (0: chains).
     ``auto`` chooses the length of each step's draft, or the nodes of its tree; ``n_max`` or
     ``tree`` is then the most that may be chosen.

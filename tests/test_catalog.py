@@ -430,7 +430,7 @@ def test_ngram_can_be_tried_before_any_drafter(demo: Target, tiny: Target) -> No
     assert (settings.sources, settings.sampled) == (("ngram", "draft-model"), True)
 
 
-@pytest.mark.parametrize("behind", ["ngram", "none", "ngram+eagle3"])
+@pytest.mark.parametrize("behind", ["", "ngram", "none", "ngram+eagle3"])
 def test_behind_ngram_goes_a_drafter_of_another_kind(demo: Target, behind: str) -> None:
     with pytest.raises(UsageError, match="no pair of drafters"):
         resolve_drafters(demo, [f"ngram+{behind}"])

@@ -257,6 +257,14 @@ def test_wrong_words_are_usage_errors(
         ("bench -m demo --runs 0", "--runs must be at least 1, not '0'."),
         ("bench -m demo --runs many", "--runs must be a whole number, not 'many'."),
         ("bench -m demo --p-min 1.1", "--p-min must be at most 1, not '1.1'."),
+        (
+            "run -m demo --tree -1 hello",
+            "Invalid value for '--tree': '-1' is not a whole number from 0 to 1024.",
+        ),
+        (
+            "bench -m demo --tree 0",
+            "Invalid value for '--tree': '0' is not a whole number from 1 to 1024.",
+        ),
         ("chat -m demo --kv-type q9", "--kv-type: 'q9' is not one of 'f32', "),
         ("run -m demo --top-p x hello", "--top-p must be a number, not 'x'."),
         ("chat -m demo --thinking perhaps", "--thinking: 'perhaps' is not one of 'on', 'off'."),

@@ -24,13 +24,13 @@ from localspec.bench.bases import find_bases
 from localspec.bench.console import make_console
 from localspec.bench.cost_model import CostModel, cost_models
 from localspec.bench.outputs import KINDS, given, write_all
-from localspec.bench.plan import Candidate, Plan, make_candidates
+from localspec.bench.plan import WITHOUT_P_MIN, Candidate, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
 from localspec.bench.progress import Quiet, display
 from localspec.bench.runner import Comparing, Measurement, Runner
 from localspec.bench.sessions import Host, Sessions
 from localspec.bench.workloads import Workload, at_depths, load
-from localspec.catalog import Target, left_out, resolve_drafters
+from localspec.catalog import Target, left_out, not_of_trees, resolve_drafters
 from localspec.engine.client import Engine, connect
 from localspec.engine.fitting import Fitting
 from localspec.errors import DoesNotFit, LocalspecError, UsageError
@@ -85,6 +85,12 @@ def select(options: BenchOptions) -> Selection:
             "Name one with --drafter, or leave --fail-below out.",
         )
     remarks = dict.fromkeys(line for _, target in bases for line in left_out(target, asked))
+    if options.trees:
+        remarks |= dict.fromkeys(not_of_trees(options.p_min, sampled=options.sampled))
+    if any(c.drafter.name.endswith(WITHOUT_P_MIN) for c in candidates):
+        remarks[
+            "A tree has no p_min, so the chain as deep drafts without one as well (p_min=0)."
+        ] = None
     return Selection(options, workloads, bases[0][1], tuple(candidates), tuple(remarks))
 
 

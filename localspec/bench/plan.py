@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from localspec.bench.workloads import Prompt
-from localspec.catalog import METHODS_WITH_TREES, DrafterSpec
+from localspec.catalog import METHODS_WITH_TREES, DrafterSpec, no_trees
 from localspec.errors import UsageError
 from localspec.fit import CONTEXT_STEP
 from localspec.records import (
@@ -33,6 +33,8 @@ DRAFT_LENGTHS = (3, 5, 8)
 several such drafters each is measured at its recommended length instead."""
 TREE_DEPTH = 8
 """How deep a draft tree may grow without --n-max; its budget of nodes is the real limit."""
+WITHOUT_P_MIN = " p_min=0"
+"""Behind the name of a drafter: the chain as deep as its trees, which have no ``p_min``."""
 QUICK_TOKENS, TOKENS = 64, 128
 
 
@@ -173,15 +175,13 @@ def make_candidates(
 ) -> tuple[Candidate, ...]:
     """The baseline, then every drafter at every draft length (unless trees alone are wanted) and,
     where it proposes trees, at every budget of nodes in ``trees`` (adaptive ones have "auto"); all
-    of that per temperature."""
+    of that per temperature. Unless a ``p_min`` is asked for, the chain as deep as the trees has
+    none, as they have none: else what the branches gain could not be seen."""
     fixed = [n for n in n_max if n != "auto"]
     if any(n < 1 for n in fixed):
         raise UsageError("--n-max must be 1 or more.", "The baseline without drafts is always in.")
     if trees and not any(spec.method in METHODS_WITH_TREES for spec in drafters):
-        raise UsageError(
-            "None of these drafters proposes trees.",
-            f"Those of method {', '.join(METHODS_WITH_TREES)} do; or leave out --tree.",
-        )
+        raise no_trees("None of these drafters proposes trees.")
     several_computed = sum(spec.method not in ("none", "ngram") for spec in drafters) > 1
     settings = [DrafterSettings()]
     taken: set[str] = set()
@@ -197,8 +197,10 @@ def make_candidates(
             *([depth] if nodes_of else []),  # a tree stands beside its top chain
         )
         for n in dict.fromkeys(lengths) if chains else ():
-            chosen = spec.settings(n_max=n, p_min=p_min, sampled=sampled)
-            settings.append(replace(chosen, name=name))
+            chosen = replace(spec.settings(n_max=n, p_min=p_min, sampled=sampled), name=name)
+            if nodes_of and n == depth and p_min is None and chosen.p_min:
+                chosen = replace(chosen, name=name + WITHOUT_P_MIN, p_min=0.0)
+            settings.append(chosen)
         for nodes in nodes_of:
             chosen = spec.settings(n_max=depth, tree=nodes)
             settings.append(replace(chosen, name=f"{name} tree={nodes}"))

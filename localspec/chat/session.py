@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.catalog import (
+    AFTER_NGRAM,
     DrafterSpec,
     left_out,
     resolve_drafters,
@@ -432,8 +433,11 @@ class ChatSession:
             raise
 
     def _choose_drafter(self, name: str) -> DrafterSettings:
-        if name == "all":
-            raise UsageError("A chat uses one drafter.", "`localspec bench` compares them all.")
+        if name in ("all", f"{AFTER_NGRAM}all"):
+            raise UsageError(
+                f"{name} stands for several drafters, and an answer is made with one drafter.",
+                "`localspec bench` compares them all.",
+            )
         specs = resolve_drafters(self.target, (name,))
         self._notices += left_out(self.target, (name,))
         chosen = next((spec for spec in specs if spec.method != "none"), None)

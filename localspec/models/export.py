@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from localspec import __version__, machine
-from localspec.catalog import Target, resolve_drafters, resolve_target
+from localspec.catalog import (
+    AFTER_NGRAM,
+    METHODS_WITH_TREES,
+    Target,
+    no_trees,
+    resolve_drafters,
+    resolve_target,
+)
 from localspec.errors import UsageError
 from localspec.gguf_header import check_model_file
 from localspec.models import output
@@ -64,7 +71,8 @@ Flags = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is exported. ``sampler`` holds only what differs from llama-server's own defaults."""
+    """What is exported. ``sampler`` holds only what differs from llama-server's own defaults;
+    ``p_min`` is that of the chains which it drafts, where the drafter's are trees too."""
 
     target: Target
     drafter: DrafterSettings
@@ -72,6 +80,7 @@ class Setup:
     engine: EngineOptions
     sampler: dict[str, float]
     thinking: bool | None
+    p_min: float
     notes: tuple[str, ...] = ()
 
 
@@ -93,14 +102,18 @@ def make_setup(
             f"{drafter!r} stands for {len(specs)} drafters; a server runs one.",
             f"Name one of {', '.join(s.name for s in specs)}." if specs else "",
         )
+    (spec,) = specs
+    if tree and spec.method.removeprefix(AFTER_NGRAM) not in METHODS_WITH_TREES:
+        raise no_trees(f"The drafter {spec.name} proposes no trees.")
     trained = check_model_file(target.path).number("context_length") or CONTEXT
     return Setup(
         target=target,
-        drafter=specs[0].settings(n_max=n_max, p_min=p_min, tree=tree),
+        drafter=spec.settings(n_max=n_max, p_min=p_min, tree=tree),
         n_ctx=engine.ctx or min(trained, CONTEXT),
         engine=engine,
         sampler={**target.sampling, **engine.sampler},
         thinking=target.thinking if engine.thinking is None else engine.thinking,
+        p_min=spec.settings(p_min=p_min).p_min,
         notes=tuple(notes),
     )
 
@@ -134,7 +147,7 @@ def of_bench(which: str, engine: EngineOptions) -> Setup:
         "".join((*before, best["file"] or family)),
         engine,
         n_max=best["n_max"],
-        p_min=best["p_min"],
+        p_min=None if best["tree"] else best["p_min"],
         tree=best["tree"],
     )
     return _called(name, made)
@@ -231,7 +244,7 @@ def _drafting(setup: Setup) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
             found.append(("--spec-draft-model", str(Path(drafter.path).resolve())))
         found += [
             ("--spec-draft-n-max", str(n_max)),
-            ("--spec-draft-p-min", f"{drafter.p_min:g}"),
+            ("--spec-draft-p-min", f"{setup.p_min:g}"),
             ("--spec-draft-type-k", engine.draft_kv_type),
             ("--spec-draft-type-v", engine.draft_kv_type),
         ]

@@ -329,7 +329,9 @@ def as_options(profile: Profile, target: Target) -> Setup:
     drafter = profile.drafter
     if drafter is None:
         return Setup("none")
-    return Setup(_words(drafter, target), drafter.n_max, drafter.p_min, drafter.tree)
+    # a tree has no p_min: one that is kept for it would be that of the chain used in its place
+    p_min = None if drafter.tree else drafter.p_min
+    return Setup(_words(drafter, target), drafter.n_max, p_min, drafter.tree)
 
 
 def _words(drafter: Drafting, target: Target) -> str:

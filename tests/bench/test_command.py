@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localspec.bench import command, history
-from localspec.bench.command import bench
+from localspec.bench.command import bench, select
 from localspec.bench.gates import GateFailed
 from localspec.bench.result_schema import Result
 from localspec.errors import (
@@ -175,6 +175,15 @@ def test_a_gate_on_drafters_is_refused_where_none_is_to_be_measured(options, cap
     with pytest.raises(UsageError, match="--fail-below judges a drafter's speedup"):
         bench(replace(options, drafters=("none",), fail_below=1.2))
     assert capsys.readouterr().err == "", "before anything is loaded"
+
+
+def test_a_chain_that_is_made_like_its_tree_is_said_to_be(options, tiny_bytes):
+    own = replace(options, drafters=(str(tiny_bytes),), n_max=(3,), trees=(8,))
+    (said,) = select(own).remarks
+    assert "the chain as deep drafts without one as well (p_min=0)" in said
+    (said,) = select(replace(own, p_min=0.3)).remarks
+    assert said.startswith("--p-min has no effect on draft trees")
+    assert select(replace(own, trees=())).remarks == ()
 
 
 def test_a_drafter_of_another_vocabulary_is_refused_before_anything_is_loaded(

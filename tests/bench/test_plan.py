@@ -12,7 +12,7 @@ from localspec.bench.plan import (
     repeats,
     spread,
 )
-from localspec.catalog import DrafterSpec
+from localspec.catalog import P_MIN, DrafterSpec
 from localspec.errors import UsageError
 
 NGRAM = DrafterSpec("ngram", "ngram")
@@ -65,7 +65,7 @@ def test_trees_come_beside_the_chains_of_the_drafters_that_propose_them(draft):
     shown = [(c.drafter.name, c.drafter.n_max, c.drafter.tree) for c in found[1:]]
     assert shown == [
         (draft.name, 2, 0),
-        (draft.name, 5, 0),
+        (f"{draft.name} p_min=0", 5, 0),
         (f"{draft.name} tree=8", 5, 8),
         (f"{draft.name} tree=16", 5, 16),
         ("ngram", 2, 0),
@@ -75,7 +75,7 @@ def test_trees_come_beside_the_chains_of_the_drafters_that_propose_them(draft):
     adaptive = make_candidates([draft], n_max=("auto", 3), trees=(8, "auto"))
     assert [(c.session, c.drafter.auto) for c in adaptive[1:]] == [
         ("small n=auto", True),
-        ("small n=3", False),
+        ("small p_min=0 n=3", False),
         ("small tree=8 n=3", False),
         ("small tree=auto n=3", True),
     ]
@@ -89,7 +89,20 @@ def test_a_tree_stands_beside_the_chain_that_is_as_deep_however_short_the_sweep(
     depths = {c.drafter.name: c.drafter.n_max for c in found if c.drafter.tree}
     assert depths == {"small tree=16": 8, "other tree=16": 8}
     chains = {(c.drafter.name, c.drafter.n_max) for c in found if not c.drafter.tree}
-    assert {("small", 8), ("other", 8)} <= chains
+    assert {("small p_min=0", 8), ("other p_min=0", 8)} <= chains
+
+
+def test_a_tree_has_no_p_min_and_the_chain_as_deep_is_made_without_one(draft):
+    def drafted(**how):
+        found = make_candidates([draft, NGRAM], n_max=(2, 5), trees=(8, "auto"), **how)
+        return {c.session: c.drafter.p_min for c in found if c.drafter.method == "draft-model"}
+
+    trees = {"small tree=8 n=5": 0, "small tree=auto n=5": 0}
+    assert drafted() == {"small n=2": P_MIN, "small p_min=0 n=5": 0, **trees}
+    for asked in (0.0, P_MIN, 0.9):
+        assert drafted(p_min=asked) == {"small n=2": asked, "small n=5": asked, **trees}
+    sampled = make_candidates([draft], n_max=(5,), trees=(8,), sampled=True)
+    assert [c.drafter.sampled for c in sampled[1:]] == [True, False]
 
 
 def test_several_computed_drafters_are_measured_at_one_length_each(draft):
@@ -212,7 +225,7 @@ def test_auto_is_a_length_beside_the_numbers(draft):
     found = make_candidates([draft, NGRAM], n_max=(2, "auto"), trees=(8,))
     shown = [(c.session, c.drafter.n_max, c.drafter.auto) for c in found[1:]]
     assert shown == [
-        ("small n=2", 2, False),
+        ("small p_min=0 n=2", 2, False),
         ("small n=auto", 8, True),
         ("small tree=8 n=2", 2, False),
         ("ngram n=2", 2, False),

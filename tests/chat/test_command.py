@@ -103,7 +103,7 @@ def test_quit_ends_the_chat_without_reading_on(talk: Any) -> None:
         ("/spec", "/spec takes on or off."),
         ("/spec maybe", "/spec takes on or off."),
         ("/drafter nosuch", "no drafter called 'nosuch'"),
-        ("/drafter all", "A chat uses one drafter."),
+        ("/drafter all", "all stands for several drafters"),
         ("/n", "/n takes a number"),
         ("/n three", "/n takes a number"),
         ("/n 0", "A draft of 0 tokens"),
@@ -225,7 +225,7 @@ def test_the_draft_length_can_be_left_to_the_machine(talk: Any) -> None:
     assert tree("/n 3", "/stats", tree="auto") == 0
     said_so = tree.err.getvalue()
     assert f"as many as pay, up to {AUTO_NODES} nodes a step" in said_so
-    assert "tree auto, n 3" in said_so
+    assert "tree auto, n 3, p_min 0\n" in said_so
 
 
 def test_reset_forgets_the_turns_but_not_the_system_message(talk: Any) -> None:

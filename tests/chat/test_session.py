@@ -102,8 +102,10 @@ def test_the_drafter_is_the_recommended_one_with_its_own_draft_length() -> None:
 
 
 def test_one_drafter_at_a_time() -> None:
-    with pytest.raises(UsageError, match="one drafter"):
-        session(ScriptedEngine(), drafter="all")
+    for words in ("all", "ngram+all"):
+        with pytest.raises(UsageError, match="one drafter") as refused:
+            session(ScriptedEngine(), drafter=words)
+        assert "chat" not in str(refused.value)  # it may be a run
 
 
 def test_the_context_of_a_chat_is_4096_or_what_the_model_was_trained_on() -> None:

@@ -12,6 +12,7 @@ import made_runs
 import pytest
 
 from localspec.bench import history
+from localspec.catalog import P_MIN
 from localspec.cli import main
 from localspec.errors import UsageError
 from localspec.models.export import (
@@ -81,6 +82,22 @@ def test_what_llama_server_cannot_do_is_said():
     assert "no draft trees" in notes("eagle3", tree=8)
     assert "ngram-simple matches 2 tokens" in notes("ngram")
     assert notes("draft-model") == ""
+
+
+def test_in_place_of_a_tree_a_server_drafts_the_usual_chain():
+    def p_min(**asked):
+        setup = make_setup("demo", "eagle3", EngineOptions(), tree=8, **asked)
+        assert setup.drafter.p_min == 0
+        return dict(flags(setup)[0])["--spec-draft-p-min"]
+
+    assert (p_min(), p_min(p_min=0.6)) == (f"{P_MIN:g}", "0.6")
+
+
+@pytest.mark.parametrize("drafter", ["dspark", "ngram", "none"])
+def test_a_tree_that_a_drafter_does_not_propose_is_refused(drafter):
+    with pytest.raises(UsageError, match=f"The drafter {drafter} proposes no trees"):
+        make_setup("demo", drafter, EngineOptions(), tree=8)
+    assert make_setup("demo", "ngram+eagle3", EngineOptions(), tree=8).drafter.tree == 8
 
 
 def test_a_shell_reads_the_command_line_back():

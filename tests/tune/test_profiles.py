@@ -125,7 +125,7 @@ def test_a_tree_of_the_profile_can_be_switched_off(files, asked):
     profiles.keep(profile_of(files[0], drafted(*files, tree="auto")))
     own = ("run", "--model", str(files[0]), "--profile", "mine")
     assert code_of(*own, "hello") == code_of(*own, "--tree", "0", "hello") == 0
-    assert [options.tree for options in asked] == ["auto", 0]
+    assert [(options.tree, options.p_min) for options in asked] == [("auto", None), (0, None)]
 
 
 @pytest.mark.parametrize("how", [{"n_max": 3, "p_min": 0.5}, {"n_max": "auto"}, {"tree": 8}])
@@ -138,6 +138,30 @@ def test_bench_measures_the_baseline_and_that_very_setup(files, asked, how):
     name = candidate.drafter.name
     assert replace(candidate.drafter, name="") == replace(setup, name="")
     assert name.startswith("draft")
+
+
+def test_what_a_tree_makes_no_use_of_is_said_if_it_was_asked_for(files, asked, capsys):
+    profiles.keep(profile_of(files[0], drafted(*files, tree=8)))
+    own = ("--model", str(files[0]), "--profile", "mine")
+    options, given = ("--p-min", "--draft-sampling"), ("--p-min", "0", "--draft-sampling")
+
+    def said():
+        words = " ".join(capsys.readouterr().err.split())
+        return tuple(o for o in options if f"{o} has no effect on draft trees" in words)
+
+    for command in (("run", "hello"), ("chat",)):
+        for tree in ((), ("--tree", "16")):
+            assert code_of(*command, *own, *tree) == 0
+            assert said() == ()
+            assert code_of(*command, *own, *tree, *given) == 0
+            assert said() == options
+        assert code_of(*command, *own, *given, "--tree", "0") == 0
+        assert said() == ()
+    assert code_of("bench", *own, "--prompt", "a", *given) == 0
+    told = [
+        line.partition(" has no effect on draft trees")[0] for line in select(asked[-1]).remarks
+    ]
+    assert tuple(told) == options
 
 
 def test_the_real_engine_drafts_by_it_too(kept, files, capsys):

@@ -51,6 +51,7 @@ def test_a_candidate_is_run_as_it_is_called():
         assert c.temperature == 0.7
         assert f"n={c.drafter.draft_length}" in c.key or f"tree={c.drafter.tree_size}" in c.key
         assert ("ngram+" in c.key) == c.drafter.method.startswith("ngram+")
+        assert not (c.drafter.tree and c.drafter.p_min)
         assert space.setting(c).spec.name == c.drafter.name.partition(" tree=")[0]
     assert space.setting(space.baseline) is None
 
