@@ -53,21 +53,23 @@ NARROWEST = 8
 
 def fitting(found: Sequence[Past], room: int, gap: int) -> tuple[Column, ...]:
     """The columns so that those up to the verdict stand within ``room``, with ``gap`` between two:
-    if need be the day without its hour, and names shortened as far as it takes."""
+    if need be the day without its hour; else "when" comes after it, and names are shortened as far
+    as it takes."""
     no, when, target, best, speed, judged, *others = HISTORY
-    if sum(gap + _widest(c, found) for c in HISTORY[: -len(others)]) <= room:
-        return HISTORY
-    when = replace(when, cell=lambda p, _: p.day.split()[0])
-    judged = replace(judged, cell=lambda p, signs: _verdict_of(p, signs).removesuffix(" shown"))
-    room -= 2 * gap + sum(gap + _widest(column, found) for column in (no, when, speed, judged))
-    wanted = [max(NARROWEST, _widest(column, found)) for column in (target, best)]
-    second = max(NARROWEST, min(wanted[1], max(room // 2, room - wanted[0])))
-    first = max(NARROWEST, min(wanted[0], room - second))
+    on_day = replace(when, cell=lambda p, _: f"{p.day.split()[0]}…")
+    for dated in (when, on_day):
+        wanted = (no, dated, target, best, speed, judged)
+        if sum(gap + _widest(column, found) for column in wanted) <= room:
+            return (*wanted, *others)
+    room -= 2 * gap + sum(gap + _widest(column, found) for column in (no, speed, judged))
+    one, other = (max(NARROWEST, _widest(column, found)) for column in (target, best))
+    second = max(NARROWEST, min(other, max(room // 2, room - one)))
+    first = max(NARROWEST, min(one, room - second))
     names = (
         Column("target", lambda p, _: shortened(_target_of(p), first), right=False),
         Column("best drafter", lambda p, _: shortened(_best_of(p), second), right=False),
     )
-    return (no, when, *names, speed, judged, *others)
+    return (no, *names, speed, judged, when, *others)
 
 
 def _widest(column: Column, found: Sequence[Past]) -> int:

@@ -88,7 +88,7 @@ async def test_a_bench_from_choice_to_history(
         await pilot.press("f6")
         await pilot.pause()
         past = app.screen
-        note = past.query_one("#list Static", Static)
+        note = past.query_one("#said", Static)
         await until(pilot, lambda: "No benchmark yet" in str(note.content))
         looked_at.set()
         await until(pilot, lambda: past.query_one("#list Figures", Figures).row_count == 1)

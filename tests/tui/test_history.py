@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from made_runs import candidate, generation, prompt, result, row
 from rich.console import Console
+from rich.text import Text
 from textual._compositor import Compositor, CompositorUpdate
 from textual.message import Message
 from textual.pilot import Pilot
@@ -115,7 +116,7 @@ async def test_a_filter_is_not_written_over_by_what_was_looked_for_before_it(
     async with app.run_test() as pilot:
         await pilot.press("f6", "slash", "z")
         screen = pilot.app.screen
-        note = screen.query_one("#list Static", Static)
+        note = screen.query_one("#said", Static)
         await until(pilot, lambda: "Nothing has these words." in str(note.render()))
         going_on.set()
         await until(pilot, lambda: [] in looked)
@@ -136,7 +137,7 @@ async def test_past_benchmarks_are_listed_and_filtered(app: LocalspecApp) -> Non
         await until(pilot, lambda: numbers(screen) == ["1"])
         await pilot.press(*" nobody")
         await until(pilot, lambda: numbers(screen) == [])
-        assert "Nothing has these words" in str(screen.query_one("#list Static", Static).content)
+        assert "Nothing has these words" in str(screen.query_one("#said", Static).content)
         words = screen.query_one("#list Input", Input)
         await pilot.press("escape")
         assert (words.value, words.has_focus) == ("", True)
@@ -309,32 +310,31 @@ async def test_a_narrow_terminal_has_what_matters_and_the_rest_in_a_line(
 ) -> None:
     found = made(day=22)
     found["target"]["name"] = name
+    found["candidates"][1]["verdict"] = "no difference shown"
     history.keep(found)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot, 3)
         table = screen.query_one("#list Figures", Figures)
-        assert titles(table) == [
-            "no",
-            "when",
-            "target",
-            "best drafter",
-            "speedup [95 %]",
-            "verdict",
-        ]
+        assert titles(table) == ["no", "target", "best drafter", "speedup [95 %]", "verdict"]
         assert table.virtual_size.width <= table.size.width
         shown = [str(cell) for cell in table.get_row_at(0)]
-        assert shown[1] == "2026-11-22"
-        assert shown[2] == f"{name} Q4_1" or (shown[2].endswith("Q4_1") and "…" in shown[2])
-        assert shown[3:] == ["small n=3", "1.24x [1.23, 1.25]", "faster ▲"]
-        note = screen.query_one("#list Static", Static)
+        assert shown[1] == f"{name} Q4_1" or (shown[1].endswith("Q4_1") and "…" in shown[1])
+        assert shown[2:] == ["small n=3", "1.24x [1.23, 1.25]", "no difference shown"]
+        hidden = screen.query_one("#list Hidden", Hidden)
+        assert str(hidden.content) == "→ 3 more columns"
+        await pilot.press("right", "right", "right", "right")
+        await until(pilot, lambda: "baseline tok/s" in titles(table))
+        assert table.get_row_at(0)[titles(table).index("when")] == Text("2026-11-22 10:00")
+        note = screen.query_one("#said", Static)
         await until(pilot, lambda: str(note.content).startswith("2026-11-22 10:00"))
         assert f" {name} Q4_1 · small n=3 · baseline 98." in str(note.content)
         assert str(note.content).endswith("tok/s · 17 prompts of chat8, code9")
         await pilot.press("down")
         await until(pilot, lambda: str(note.content).startswith("2026-11-21 10:00"))
-        await pilot.resize_terminal(160, 45)
-        await until(pilot, lambda: titles(table)[-1] == "measured")
+        await pilot.resize_terminal(180, 45)
+        await until(pilot, lambda: len(titles(table)) == 8)
         assert str(note.content) == ""
+        assert not hidden.display
 
 
 async def test_two_are_compared_the_earlier_first(app: LocalspecApp) -> None:

@@ -23,7 +23,7 @@ from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.dialogs import Confirm
 from localspec.tui.screens.export import export
 from localspec.tui.widgets.comparison_view import ComparisonView
-from localspec.tui.widgets.report_view import PADDING, Figures, ReportView
+from localspec.tui.widgets.report_view import PADDING, Figures, Hidden, ReportView
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -65,7 +65,8 @@ class HistoryScreen(ModeScreen):
     HistoryScreen {
         #list { height: 1fr; padding: 0 1; }
         #list Figures { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-        #list Static { height: auto; color: $text-muted; }
+        #list Hidden { padding: 0; }
+        #said { height: auto; color: $text-muted; }
     }
     """
 
@@ -85,7 +86,8 @@ class HistoryScreen(ModeScreen):
         with Vertical(id="list"):
             yield Input(placeholder="filter: words of target, drafter, workload, day", compact=True)
             yield Figures()
-            yield Static()
+            yield Hidden()
+            yield Static(id="said")
         yield ReportView()
         yield ComparisonView()
 
@@ -149,7 +151,7 @@ class HistoryScreen(ModeScreen):
         except LocalspecError as error:
             self.tell(error)
             return
-        if not (self.query("#list Figures") and self.query("#list Static")):
+        if not (self.query("#list Figures") and self.query("#said")):
             return  # the app is closing
         at, self._past = self._chosen, found
         if not words:
@@ -174,10 +176,11 @@ class HistoryScreen(ModeScreen):
             said = "Nothing has these words." if self._words else "No benchmark yet: F5 makes one."
         elif self._hides and (chosen := self._chosen):
             said = whole(chosen)
-        self.query_one("#list Static", Static).update(Content(said))
+        self.query_one("#said", Static).update(Content(said))
 
     @on(Figures.Shown)  # the pages keep theirs to themselves
     def _columns_shown(self, message: Figures.Shown) -> None:
+        self.query_one("#list Hidden", Hidden).say(message)
         self._hides = bool(message.before or message.after)
         self._say()
 
