@@ -23,8 +23,8 @@ TERMS: dict[str, Term] = {
     "baseline": Term(
         "baseline",
         "The same model without a drafter. It is measured, never assumed: from the last answer "
-        "with speculation off, or when you ask for it. Its age and context depth stand beside it, "
-        "because decoding slows as the context fills.",
+        "with speculation off, or when you ask for it. Its age stands beside it, and where "
+        "there is room its context depth, because decoding slows as the context fills.",
     ),
     "speedup": Term(
         "speedup",

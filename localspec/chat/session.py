@@ -11,7 +11,7 @@ import secrets
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -291,29 +291,39 @@ class ChatSession:
                         continue
             conversation.messages.append(message)
 
-    def score(self) -> Generation:
+    def score(self, drafter: DrafterSettings | None = None) -> Generation:
         """The last answer once more, from the same seed, with what target and drafter thought of
-        each token; the conversation stays as it is. An answer that ended by itself has room for a
-        draft beyond its end, as it had."""
+        each token; the conversation stays as it is. ``drafter``: the one that the answer was made
+        with, where another may have been chosen since then. An answer that ended by itself has
+        room for a draft beyond its end, as it had."""
         asked, last = self._last_asked()
-        assert self._session is not None
         room = max(map(len, last.drafts), default=0) if last.stop in ("eog", "stop") else 0
+        if drafter is not None and drafter != self.drafter:
+            with self._beside("chat-scores", drafter) as session:
+                return self._once_more(session, asked, last, room, scores=True).drain()
+        assert self._session is not None
         again = self._once_more(self._session, asked, last, room, scores=True).drain()
         self._evaluated = again.prompt_tokens + len(again.tokens)
         return again
 
     def baseline(self, heard: Callable[[Chunk], object]) -> Generation:
-        """The last answer once more without a drafter, in a context of its own that starts from the
-        conversation's state: the speed to compare with, and the text that it should have."""
+        """The last answer once more without a drafter: the speed to compare with, and the text that
+        it should have."""
         asked, last = self._last_asked()
-        name = "chat-baseline"
-        self.engine.open(name, DrafterSettings(), self._context(self._n_ctx_asked), self._session)
-        try:
-            stream = self._once_more(name, asked, last)
+        with self._beside("chat-baseline", DrafterSettings()) as session:
+            stream = self._once_more(session, asked, last)
             for event in stream:
                 if isinstance(event, Chunk):
                     heard(event)
             return stream.result
+
+    @contextmanager
+    def _beside(self, name: str, drafter: DrafterSettings) -> Iterator[str]:
+        """Another session, in a context of its own that starts from the conversation's state."""
+        context = self._context(self._n_ctx_asked)
+        self.engine.open(name, drafter, context, self._session)
+        try:
+            yield name
         finally:
             if self.engine.alive:
                 self.engine.close_session(name)

@@ -37,8 +37,12 @@ class Figures:
     baseline: Baseline | None = None
     held: int | None = None
     n_ctx: int | None = None
-    setup: str = ""
-    """Drafter and draft length in words."""
+    drafter: str = ""
+    """Of the run that these are of, with its draft length in words; empty: nothing was answered."""
+    model: str = ""
+    """The words for that run's model, where it is another than the chosen one."""
+    chosen: str = ""
+    """The drafter and draft length that the next answer will have."""
     doing: str = ""
     """What is going on that is no decoding: reading the prompt, measuring the baseline."""
 

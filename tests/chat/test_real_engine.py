@@ -98,6 +98,25 @@ def test_switching_the_drafter_keeps_the_conversation_in_the_cache(
         assert finish(chat.ask("Go on")).cached_tokens > 20
 
 
+def test_p_and_q_are_of_the_drafter_of_the_answer_whatever_was_chosen_since(
+    tiny_bytes: Path,
+) -> None:
+    """The target as its own draft model gives each token that it drafted the same p and q; an
+    n-gram draft has no q."""
+    with ChatSession(greedy(tiny_bytes, str(tiny_bytes)), record=True) as chat:
+        run, made_with = finish(chat.ask("Hi")), chat.drafter
+        chat.use_drafter("ngram")
+        own, other = chat.score(made_with), chat.score()
+        assert own.tokens == run.tokens == other.tokens
+        assert own.drafts == run.drafts != other.drafts
+        asked = [(p, q) for s in own.scores for p, q in zip(s.p, s.q, strict=True) if p is not None]
+        assert len(asked) > 10
+        assert all(q is not None for _, q in asked)
+        assert all(q is None for s in other.scores for q in s.q)
+        assert chat.drafter.method == "ngram"
+        assert finish(chat.ask("Go on")).cached_tokens > 20
+
+
 def test_a_special_token_in_a_question_reaches_the_model_as_text(tiny_bytes: Path) -> None:
     with ChatSession(greedy(tiny_bytes, "none")) as chat:
         (end,) = chat.engine.tokenize("<|im_end|>", bos=False)

@@ -429,6 +429,24 @@ def test_a_run_for_p_and_q_has_the_room_that_the_answer_had(stop: StopReason, ro
         assert engine.max_tokens[1] == len(one.tokens) + room
 
 
+def test_a_run_for_p_and_q_has_the_drafter_that_the_answer_had() -> None:
+    """In a session beside the conversation's, which keeps the one that was chosen since then."""
+    engine = ScriptedEngine(*[said("one")] * 4)
+    with session(engine) as chat:
+        finish(chat.ask("1"))
+        made_with = chat.drafter
+        chat.score(made_with)
+        assert len(engine.opened) == 1
+        chat.use_drafter("ngram")
+        chat.score(made_with)
+        assert engine.opened[-1] == ("chat-scores", made_with, "chat-2")
+        assert engine.closed == ["chat-1", "chat-scores"]
+        assert engine.prompts[0] == engine.prompts[2]
+        finish(chat.ask("2"))
+        assert chat.drafter.name == "ngram"
+        assert len(engine.opened) == 3
+
+
 @pytest.mark.parametrize("what", ["system", "prompt", "model", "none"])
 def test_an_answer_is_not_run_again_from_another_prompt_or_model(what: str) -> None:
     engine = ScriptedEngine(said("one"), said("two"))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -483,7 +484,9 @@ async def test_the_answer_runs_again_as_baseline_which_is_kept(chat: Any) -> Non
         assert "identical" in Store().talk(1).turns[-1].facts["compared"]
     async with chat(Player(), size=(80, 24)) as c:  # another start
         line = c.screen.query_one(SpeedLine)
-        await c.until(lambda: re.search(rf"baseline {rate:.1f} \(\d+ s ago\)", str(line.content)))
+        await c.until(
+            lambda: re.search(rf"baseline {rate:.1f} \(\d+ s ago, ctx 5", str(line.content))
+        )
     engine = Player(TEXT)
     async with chat(engine) as c:
         await c.until(lambda: re.search(rf"baseline {rate:.1f} tok/s \(\d+ s ago, ctx 5", c.panel))
@@ -695,6 +698,117 @@ async def test_the_figures_fold_to_two_lines_and_to_one(
         await c.press("escape", "v")
         assert not line.display
         assert not panel.display
+
+
+def sight_of(c: Chat) -> str:
+    """The figures, in whichever form they are shown."""
+    line = c.screen.query_one(SpeedLine)
+    if line.display:
+        return str(line.content)
+    return f"{c.screen.query_one(SpeedPanel)._speed._border_title} {c.panel}"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (90, 40), (140, 45)])
+async def test_figures_are_called_by_the_run_that_they_are_of_and_not_by_what_is_chosen(
+    chat: Any, size: tuple[int, int]
+) -> None:
+    run = answer(TEXT)
+    engine = Player(run, "one two three four")
+    engine.baselines = [plain(run)]
+    rate = plain(run).decode_tps
+    async with chat(engine, size) as c:
+        await c.settled()
+        if size != (140, 45):  # a panel without figures needs no name
+            assert "auto" in sight_of(c)
+        await c.ask("x")
+        await c.press("f7")
+        assert "draft-model n 2" in sight_of(c)
+        await c.press("ctrl+s")
+        assert "no drafter" in c.header
+        assert "draft-model n 2" in sight_of(c) and "no drafter" not in sight_of(c)
+        await c.press("f9")
+        sums = text_of(c.app.screen)
+        assert "draft-model n 2" in sums and "no drafter" not in sums
+        await c.press("escape", "ctrl+s")
+        c.app.use(model="demo-mtp")
+        await c.settled()
+        assert "mtp n" in c.header
+        shown = sight_of(c)
+        assert "draft-model n 2" in shown and ("demo, " in shown or "other model, " in shown)
+        assert re.search(rf"of (baseline )?{rate:.1f}", shown), "that model's baseline"
+        await c.ask("y")
+        assert "mtp n" in sight_of(c) and "draft-model" not in sight_of(c)
+        assert "not measured" in sight_of(c), "and this one has none"
+        c.app.use(model="demo", drafter="none")
+        await c.press("ctrl+n")
+        assert "baseline" in sight_of(c) and f"{rate:.1f}" in sight_of(c), "of what is chosen"
+
+
+async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: Any) -> None:
+    engine = Player(TEXT)
+    engine.hold_after = 4
+    async with chat(engine) as c:
+        c.prompt.write("x")
+        await c.pilot.press("enter")
+        await asyncio.to_thread(engine.holding.wait, 20)
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: "no drafter" in c.header)
+        c.app.use(model="demo-mtp")
+        engine.go_on.set()
+        await c.settled()
+        assert "draft-model n 2" in c.facts
+        assert Store().talk(1).model == "demo"
+        await c.press("f9")
+        assert "The last answer is demo's, and demo-mtp is chosen" in c.notes
+
+
+@pytest.mark.parametrize("size", [(80, 24), (80, 40)])
+async def test_a_baseline_has_its_age_and_no_figure_is_cut_however_narrow(
+    chat: Any, size: tuple[int, int]
+) -> None:
+    run = answer(TEXT)
+    engine = Player(run)
+    engine.baselines = [plain(run)]
+    rate = plain(run).decode_tps
+    async with chat(engine, size) as c:
+        await c.ask("x")
+        await c.press("f7")
+        c.screen._baseline = replace(c.screen._baseline, measured=time.time() - 20 * 60)
+        line = c.screen.query_one(SpeedLine)
+        for width in (80, 99, 66, 54):
+            await c.pilot.resize_terminal(width, size[1])
+            await c.pilot.pause()
+            await c.until(lambda w=width: line.content_size.width == w - 2)
+            await c.settled()
+            shown = str(line.content)
+            assert max(map(cell_len, shown.split("\n"))) <= line.content_size.width
+            assert re.search(rf"\d\.\d\dx of {rate:.1f} \(20 min( ago(, ctx 52)?)?\)", shown)
+            if width >= 80:
+                assert "draft-model n 2" in shown and "AL 2.75" in shown
+                assert re.search(r" · ctx (\d+/2,048|\d+%)$", shown)
+
+
+@pytest.mark.parametrize("since", ["another drafter", "speculation off", "another model between"])
+async def test_p_and_q_come_from_the_answer_s_own_drafter(chat: Any, since: str) -> None:
+    engine = Player(TEXT)
+    async with chat(engine) as c:
+        await c.ask("x")
+        made_with = engine.opened[0][1]
+        if since == "speculation off":
+            await c.press("ctrl+s")
+        else:
+            if since == "another model between":
+                c.app.use(model="demo-mtp")
+                await c.settled()
+            c.app.use(model="demo", drafter="eagle3")
+            await c.settled()
+        chosen = engine.opened[-1][:2]
+        await c.press("f9", "p")
+        assert "0.800" in text_of(c.app.screen)
+        assert engine.opened[-1][:2] == ("chat-scores", made_with)
+        assert engine.sessions[-1] == engine.closed[-1] == "chat-scores"
+        await c.press("escape")
+        assert c.screen._facts.drafter == chosen[1] != made_with
 
 
 # ---- settings --------------------------------------------------------------------------------

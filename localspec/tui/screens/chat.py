@@ -111,6 +111,8 @@ class Wish:
 @dataclass(frozen=True, slots=True)
 class Answered:
     run: Generation
+    facts: Facts
+    """The session that it was made in: another drafter or model may be chosen since then."""
     prompt_end: str
     """The end of the prompt: some leave a thinking tag open."""
     origin: Origin | None
@@ -266,11 +268,13 @@ class ChatScreen(ModeScreen):
         self._kept_store: Store | None = None
         self._facts: Facts | None = None
         self._looked = ("", "")  # a model's words and its title, before the engine has it
+        self._of: Facts | None = None  # what the figures are of; None: of no answer
         self._baseline: Baseline | None = None
+        self._baseline_of = ""  # its Facts.setup
         self._talk: Talk | None = None
         self._own_system: str | None = None  # of a conversation that was opened again
         self._opened = False  # the conversation, since the session did something last
-        self._last: Generation | None = None
+        self._last: Answered | None = None
         self._answering: AnswerView | None = None
         self._meter: Meter | None = None
         self._prompt_tokens = 0  # of the answer that comes
@@ -314,6 +318,8 @@ class ChatScreen(ModeScreen):
     def _setup_changed(self, setup: Setup) -> None:
         self._show_setup()
         self._welcome()
+        if self._of is not None:
+            self._show_figures()  # they may be of another model now
         if self._facts is not None and setup.model is not None and not self.engine.busy:
             self._switch()
         elif self._facts is None and setup.model is not None:
@@ -349,10 +355,8 @@ class ChatScreen(ModeScreen):
         self._looked = (setup.model or "", title)
         self._welcome()
         self._show_setup()
-        baseline = await self._stored(lambda: self._store.baseline(kept_as))
         if self._facts is None:
-            self._baseline = baseline
-            self._show_figures()
+            self._follow_baseline(kept_as)
 
     @work(exclusive=True, group="first-download")
     async def _name_download(self) -> None:
@@ -429,11 +433,6 @@ class ChatScreen(ModeScreen):
 
     def _show_setup(self) -> None:
         facts = self._facts
-        parts: list[Content | tuple[str, str] | str] = [
-            (self._model_title, "bold $foreground"),
-            " ▸ ",
-            self._drafter_words(),
-        ]
         right = ["spec ON" if self._speculates else "spec OFF"]
         if facts is not None:
             right.append(f"T {facts.sampler['temperature']:g}")
@@ -447,11 +446,14 @@ class ChatScreen(ModeScreen):
         thinking = self.localspec.settings.values.thinking
         if thinking is not None and (facts is None or facts.has_thinking_switch):
             right.append(f"thinking {'on' if thinking else 'off'}")
+        told = Content("   ".join(right))
+        room = self.size.width - 2 - told.cell_length - 2
+        drafter = Content(f" ▸ {self._drafter_words()}")
+        model = Content.styled(self._model_title, "bold $foreground")
+        left = model.truncate(max(room - drafter.cell_length, 10), ellipsis=True) + drafter
         if self._talk is not None and not self.has_class("-narrow"):
             title = Content(self._talk.title).truncate(TITLE_SHOWN, ellipsis=True)
-            parts += ["   ", Content.assemble("“", title, "”").stylize("italic")]
-        left, told = Content.assemble(*parts), Content("   ".join(right))
-        room = self.size.width - 2 - told.cell_length - 2
+            left += Content.assemble("   ", Content.assemble("“", title, "”").stylize("italic"))
         left = left.truncate(max(room, 10), ellipsis=True)
         space = " " * max(room - left.cell_length, 0)
         self.query_one("#setup-line", Static).update(left + Content(space + "  ") + told)
@@ -477,7 +479,7 @@ class ChatScreen(ModeScreen):
     def _drafter_words(self) -> str:
         setup, facts = self.localspec.setup, self._facts
         if not self._speculates:
-            return "no drafter"
+            return NO_DRAFTER
         if facts is not None and facts.drafter.method != "none":
             return drafting(facts.drafter)
         if setup.tree:
@@ -493,8 +495,10 @@ class ChatScreen(ModeScreen):
             baseline=self._baseline,
             held=self._held,
             n_ctx=self._facts.n_ctx if self._facts else None,
-            setup=self._drafter_words(),
+            chosen=self._drafter_words(),
         )
+        if figures.model == self.localspec.setup.model:
+            figures = replace(figures, model="")
         if self.has_class("-narrow"):
             lines = 1 if self.has_class("-low") else 2
             for line in self.query(SpeedLine):  # none: the app is closing
@@ -519,13 +523,13 @@ class ChatScreen(ModeScreen):
             self.notify(notice, markup=False, timeout=8)
         if message.facts is None:
             return
-        before, self._facts = self._facts, message.facts
+        self._facts = message.facts
         if self.query("#welcome"):
             self._welcome()
         self._show_setup()
         self._show_figures()
-        if before is None or before.setup != message.facts.setup:
-            self._read_baseline(message.facts.setup)
+        if self._of is None:
+            self._follow_baseline(message.facts.setup)
 
     # ---- the session --------------------------------------------------------------------------
 
@@ -704,6 +708,7 @@ class ChatScreen(ModeScreen):
         new: list[Widget] = [view] if kind == "again" else [Question(text), view]
         await scroll.mount_all(new)
         scroll.to_end()
+        before = self._of, self.figures
         self._answering, self._meter, self._thought = view, Meter(), [0, 0.0]
         self._prompt_tokens = 0
         self._drawing.resume()
@@ -715,22 +720,23 @@ class ChatScreen(ModeScreen):
             if done is None and said:  # the engine died in it: the session keeps what had come
                 view.flush()
                 view.say("broken off")
-                self.figures = replace(self._meter.figures(), live=False)
+                self._show_run(replace(self._meter.figures(), live=False), self._facts)
                 await self._finish(kind, text, old, None)
                 return
             for widget in new:
                 await widget.remove()
             for widget in old:
                 widget.display = True
+            self._show_run(before[1], before[0])
             if kind != "again" and not self.query_one(Prompt).text:
                 self.query_one(Prompt).write(text)
             self._welcome()
             return
-        self._last = done.run
+        self._last = done
         with scroll.following():
             view.flush(thought_tokens=int(self._thought[0]), thought_seconds=self._thought[1])
-        self.figures = self._meter.figures(done.run)
-        self._measured_by(done.run)
+        self._show_run(self._meter.figures(done.run), done.facts)
+        self._measured_by(done)
         await self._finish(kind, text, old, done)
 
     async def _finish(
@@ -753,7 +759,7 @@ class ChatScreen(ModeScreen):
         else:
             facts = facts_of(
                 done.run,
-                self._drafter_words(),
+                drafting(done.facts.drafter),
                 prompt_end=done.prompt_end,
                 origin=done.origin and asdict(done.origin),
                 thought=list(self._thought),
@@ -761,10 +767,10 @@ class ChatScreen(ModeScreen):
             with self._scroll.following():
                 view.say(facts_line(facts))
             turns += (Turn("assistant", done.run.text, facts),)
-        now = self._facts
+        now = done.facts if done else self._facts
         self._talk = replace(
             talk,
-            model=self.localspec.setup.model or "",
+            model=now.model if now else talk.model,
             turns=turns,
             system=now.system if now else "",
             thinking=now.thinking if now else None,
@@ -796,7 +802,9 @@ class ChatScreen(ModeScreen):
                 words = f"reading the prompt: {event.done} of {event.total}" if going_on else ""
                 self.post_message(Reading(words, event.total))
         self.post_message(Heard(splitter.finish()))
-        return Answered(answer.result, answer.prompt.text[-40:], chat.origin)
+        facts = _facts(chat)
+        assert facts is not None  # it has answered
+        return Answered(answer.result, facts, answer.prompt.text[-40:], chat.origin)
 
     @on(Heard)
     def _heard(self, message: Heard) -> None:
@@ -829,36 +837,53 @@ class ChatScreen(ModeScreen):
             )
         if time.monotonic() - self._figured >= FIGURES_SECONDS:
             self._figured = time.monotonic()
-            self.figures = self._meter.figures()
+            self._show_run(self._meter.figures(), self._facts)
             self._show_setup()
+
+    def _show_run(self, figures: Figures, of: Facts | None) -> None:
+        """``of``: the session that they were made in."""
+        self._of = of
+        if of is not None:
+            self._follow_baseline(of.setup)
+            figures = replace(figures, drafter=drafting(of.drafter), model=of.model)
+        self.figures = figures
 
     # ---- baseline -----------------------------------------------------------------------------
 
-    def _measured_by(self, run: Generation) -> None:
+    def _measured_by(self, done: Answered) -> None:
         """A plain answer is a measurement of the baseline, if it is long enough."""
-        plain = self._facts is not None and self._facts.drafter.method == "none"
-        if plain and run.counts.decode_tokens >= BASELINE_TOKENS:
-            self._keep_baseline(run)
+        plain = done.facts.drafter.method == "none"
+        if plain and done.run.counts.decode_tokens >= BASELINE_TOKENS:
+            self._keep_baseline(done.run)
 
     def _keep_baseline(self, run: Generation) -> None:
         from localspec.store import Baseline
 
-        tps = run.decode_tps
-        if tps is None or self._facts is None:
+        tps, facts = run.decode_tps, self._of or self._facts
+        if tps is None or facts is None:
             return
         depth = run.prompt_tokens + len(run.tokens)
         self._baseline = Baseline(tps, depth, run.counts.decode_tokens, time.time())
-        self._write_baseline(self._facts.setup, self._baseline)
+        self._baseline_of = facts.setup
+        self._write_baseline(facts.setup, self._baseline)
         self._show_figures()
 
     @work(group="store")
     async def _write_baseline(self, setup: str, measured: Baseline) -> None:
         await self._stored(lambda: self._store.keep_baseline(setup, measured))
 
+    def _follow_baseline(self, setup: str) -> None:
+        """Show the baseline of ``setup``: what the figures are of, or else what is chosen."""
+        if setup != self._baseline_of:
+            self._baseline, self._baseline_of = None, setup
+            self._read_baseline(setup)
+
     @work(group="baseline", exclusive=True)
     async def _read_baseline(self, setup: str) -> None:
-        self._baseline = await self._stored(lambda: self._store.baseline(setup))
-        self._show_figures()
+        kept = await self._stored(lambda: self._store.baseline(setup))
+        if self._baseline is None and setup == self._baseline_of:  # nothing was measured meanwhile
+            self._baseline = kept
+            self._show_figures()
 
     @work(group="answer")
     async def action_baseline(self) -> None:
@@ -1040,7 +1065,8 @@ class ChatScreen(ModeScreen):
     async def _steps_again(self) -> Inspected | None:
         def run(chat: ChatSession, _job: Job[tuple[Inspected, Twice]]) -> tuple[Inspected, Twice]:
             scored = chat.score()
-            return replace(_inspected(chat, scored), again=True), _twice(chat, scored)
+            looked = replace(_inspected(chat, scored, chat.drafter), again=True)
+            return looked, _twice(chat, scored)
 
         found = await self._job("Looking", run)
         if found is None:
@@ -1062,7 +1088,8 @@ class ChatScreen(ModeScreen):
             return
         last = self._last
         if last is not None:
-            looked = await self._job("Looking", lambda chat, _job: _inspected(chat, last))
+            run, drafter = last.run, last.facts.drafter
+            looked = await self._job("Looking", lambda chat, _job: _inspected(chat, run, drafter))
         else:  # of a conversation that was opened again: its steps were not kept
             self.notify("Running the answer again for its steps.", timeout=3)
             looked = await self._steps_again()
@@ -1075,7 +1102,7 @@ class ChatScreen(ModeScreen):
             self.notify("Running the answer again for p and q.", timeout=3)
 
             def run(chat: ChatSession, _job: Job[Generation | None]) -> Generation | None:
-                scored = chat.score()
+                scored = chat.score(last.facts.drafter if last is not None else None)
                 return None if scored.stop == "cancelled" else scored
 
             return await self._job("Scoring", run)
@@ -1154,11 +1181,13 @@ class ChatScreen(ModeScreen):
 
     async def _show_talk(self, talk: Talk | None) -> None:
         """Another conversation, or a new one."""
-        self._talk, self._last = talk, None
+        self._talk, self._last, self._of = talk, None, None
         self._own_system = talk.system if talk else None
         self._opened = True
         self._stop_editing()
         self.figures = Figures()
+        if self._facts is not None:
+            self._follow_baseline(self._facts.setup)
         self._show_setup()
         self._show_figures()
         scroll = self._scroll
@@ -1273,6 +1302,8 @@ def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
 
 def drafting(drafter: DrafterSettings) -> str:
     """ "eagle3 n 3", "eagle3 tree 16"."""
+    if drafter.method == "none":
+        return NO_DRAFTER
     if drafter.tree:
         return f"{drafter.name} tree {drafter.tree_size}"
     return f"{drafter.name} n {drafter.draft_length}"
@@ -1287,6 +1318,7 @@ def _turn(turn: Turn) -> tuple[Said, Origin | None]:
     return Said(turn.role, turn.content), origin
 
 
+NO_DRAFTER = "no drafter"
 PROFILE = "profile "
 NO_BREAK = "\u00a0"
 
@@ -1359,11 +1391,10 @@ def _parting(one: Generation, other: Generation) -> int | None:
     return next((i for i, (a, b) in pairs if a != b), None)
 
 
-def _inspected(chat: ChatSession, run: Generation) -> Inspected:
+def _inspected(chat: ChatSession, run: Generation, drafter: DrafterSettings) -> Inspected:
+    """``drafter``: the one that ``run`` was made with."""
     from localspec.tui.screens.inspector import Inspected
 
     ids = tuple(sorted({*run.tokens, *(token for draft in run.drafts for token in draft)}))
     texts = dict(zip(ids, chat.engine.pieces(ids), strict=True))
-    drafter = chat.drafter
-    words = drafting(drafter) if drafter.n_max else "no drafter"
-    return Inspected(run, texts, words)
+    return Inspected(run, texts, drafting(drafter))

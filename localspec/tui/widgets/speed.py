@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Digits
 
+from localspec.reference import title_of
 from localspec.tui.live import Figures, age
 from localspec.tui.widgets.steady import Steady
 
@@ -68,6 +69,37 @@ def context(figures: Figures) -> str:
     return f"ctx {held}/{figures.n_ctx:,}" if figures.n_ctx else f"ctx {held}"
 
 
+def _contexts(figures: Figures) -> tuple[str, str]:
+    held, n_ctx = figures.held, figures.n_ctx
+    used = "-" if held is None else f"{held / n_ctx:.0%}" if n_ctx else f"{held:,}"
+    return context(figures), f"ctx {used}"
+
+
+def _whose(figures: Figures) -> tuple[str, str]:
+    """The drafter of the run that the figures are of, and its model where another is chosen now;
+    also in fewer letters."""
+    drafter = figures.drafter or figures.chosen
+    if not figures.drafter or not figures.model:
+        return drafter, drafter
+    return f"{title_of(figures.model)}, {drafter}", f"other model, {drafter}"
+
+
+def fitted(
+    parts: Mapping[str, Sequence[Content | str]], order: Iterable[str], width: int
+) -> Content:
+    """``parts`` side by side, in ``width`` cells if they can. Each has its forms, the longest
+    first, and as long as all is too wide the next part of ``order`` takes its next form; of an
+    empty one nothing is shown."""
+    forms = dict.fromkeys(parts, 0)
+    todo = iter(order)
+    while True:
+        shown = [part for name, form in forms.items() if (part := parts[name][form])]
+        line = Content(" · ").join([p if isinstance(p, Content) else Content(p) for p in shown])
+        if line.cell_length <= width or (name := next(todo, None)) is None:
+            return line
+        forms[name] += 1
+
+
 class SpeedPanel(VerticalScroll):
     """All of it, for wide terminals."""
 
@@ -94,9 +126,10 @@ class SpeedPanel(VerticalScroll):
         self._digits = Digits("-")
         self._beside = Steady()
         self._curve = Steady()
+        self._speed = Vertical(Horizontal(self._digits, self._beside, id="rate"), self._curve)
+        self._title: Content | None = None
         self._accepted = Steady()
         self._steps = Steady()
-
         self._wanted: tuple[Figures, str] | None = None
 
     def on_mount(self) -> None:
@@ -104,11 +137,10 @@ class SpeedPanel(VerticalScroll):
 
     async def _build(self) -> None:
         """Made after the first paint, which would wait a good while for so many parts."""
-        speed = Vertical(Horizontal(self._digits, self._beside, id="rate"), self._curve)
-        speed.border_title = "Speed"
+        self._speed.border_title = "Speed"
         self._accepted.border_title = "Accepted by position"
         self._steps.border_title = "Where a step's time goes"
-        await self.mount_all([speed, self._accepted, self._steps])
+        await self.mount_all([self._speed, self._accepted, self._steps])
         if self._wanted is not None:
             self.show(*self._wanted)
 
@@ -130,6 +162,10 @@ class SpeedPanel(VerticalScroll):
                 "-" if figures.ttft is None else milliseconds(figures.ttft),
             )
         )
+        whose = _whose(figures) if figures.drafter else ("", "")
+        title = fitted({"": ("Speed",), "whose": whose}, ["whose"], width)
+        if title != self._title:  # each time it would be drawn anew
+            self._speed.border_title = self._title = title
         base = figures.baseline
         lines = curve_rows(figures.curve, base.tps if base else None, width, CURVE_ROWS)
         self._curve.update(Content("\n").join([*lines, _baseline(figures, measure_key)]))
@@ -214,39 +250,60 @@ class SpeedLine(Steady):
         super().__init__(id="speed-line")
 
     def show(self, figures: Figures, measure_key: str, *, lines: int) -> None:
-        base = figures.baseline
-        if figures.speedup is not None and base is not None:
-            times = (f"{figures.speedup:.2f}x", _colour(figures.speedup))
-            against = Content.assemble(times, f" of {base.tps:.1f}")
-        elif base is not None:
-            when = f" ({age(time.time() - base.measured)})" if lines == 1 else ""
-            against = Content(f"baseline {base.tps:.1f}{when}")
-        else:
-            against = Content(f"baseline not measured ({measure_key})")
+        """All that fits, in whole words: what tells least is shortened or left out first."""
         length = figures.accept_length
-        first: list[Content | str] = [
-            Content.assemble(
-                (rate(figures.tps), "bold $accent"),
-                " tok/s ",
-                (spark(figures.curve, 12 if lines > 1 else 8), "$primary"),
-            ),
-            against,
-            f"AL {'-' if length is None else f'{length:.2f}'}",
-        ]
+        speed: dict[str, tuple[Content | str, ...]] = {
+            "tok/s": _speeds(figures, (12, 8, 4) if lines > 1 else (8, 4)),
+            "baseline": _against(figures, measure_key),
+            "AL": (f"AL {'-' if length is None else f'{length:.2f}'}", ""),
+            "whose": (*_whose(figures), ""),
+        }
+        width = self.content_size.width
         if lines == 1:
-            first += [figures.setup, context(figures)]
-            self.update(Content(" · ").join(first))
+            order = "baseline ctx baseline tok/s tok/s whose ctx AL whose"
+            speed["ctx"] = (*_contexts(figures), "")
+            self.update(fitted(speed, order.split(), width))
             return
-        if base is not None:
-            first.append(f"measured {age(time.time() - base.measured)}")
-        if figures.reach:
-            first.append(" ".join(f"{share:.0%}" for share in figures.reach[:6]))
-        second = [
-            f"draft {milliseconds(figures.draft)}, verify {milliseconds(figures.verify)}, "
-            f"rest {milliseconds(figures.rest)}",
-            "coverage -" if figures.coverage is None else f"coverage {figures.coverage:.0%}",
-            *([f"beta {figures.beta:.2f}"] if figures.beta is not None else []),
-            f"TTFT {'-' if figures.ttft is None else milliseconds(figures.ttft)}",
-            context(figures),
-        ]
-        self.update(Content("\n").join([Content(" · ").join(first), Content(" · ".join(second))]))
+        reach = [f"{share:.0%}" for share in figures.reach]
+        speed["reach"] = (" ".join(reach[:6]), " ".join(reach[:3]), "")
+        order = "baseline tok/s reach tok/s baseline tok/s whose reach AL whose"
+        first = fitted(speed, order.split(), width)
+        draft, verify, rest = map(milliseconds, (figures.draft, figures.verify, figures.rest))
+        coverage = "-" if figures.coverage is None else f"{figures.coverage:.0%}"
+        steps: dict[str, tuple[str, ...]] = {
+            "steps": (
+                f"draft {draft}, verify {verify}, rest {rest}",
+                f"draft {draft}, verify {verify}, rest {rest}".replace(" ms,", ","),
+                "",
+            ),
+            "coverage": (f"coverage {coverage}", f"cov {coverage}", ""),
+            "beta": ("" if figures.beta is None else f"beta {figures.beta:.2f}", ""),
+            "TTFT": (f"TTFT {'-' if figures.ttft is None else milliseconds(figures.ttft)}", ""),
+            "ctx": _contexts(figures),
+        }
+        order = "ctx coverage steps beta coverage TTFT steps"
+        self.update(Content("\n").join([first, fitted(steps, order.split(), width)]))
+
+
+def _speeds(figures: Figures, columns: Iterable[int]) -> tuple[Content, ...]:
+    now = Content.assemble((rate(figures.tps), "bold $accent"), " tok/s")
+    curves = (spark(figures.curve, n) for n in columns)
+    return (*(now + Content.assemble(" ", (curve, "$primary")) for curve in curves), now)
+
+
+def _against(figures: Figures, key: str) -> tuple[Content, Content, Content]:
+    """The baseline with its age and its depth, with its age, and in the fewest letters."""
+    base = figures.baseline
+    if base is None:
+        unknown = Content(f"baseline not measured ({key})")
+        return unknown, unknown, unknown
+    first = Content(f"baseline {base.tps:.1f}")
+    if figures.speedup is not None:
+        times = (f"{figures.speedup:.2f}x", _colour(figures.speedup))
+        first = Content.assemble(times, f" of {base.tps:.1f}")
+    when = age(time.time() - base.measured)
+    return (
+        first + f" ({when}, ctx {base.depth:,})",
+        first + f" ({when})",
+        first + f" ({when.removesuffix(' ago')})",
+    )
