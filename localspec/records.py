@@ -212,6 +212,12 @@ class Counts:
         return enough and self.accepted < SUSPECT_RATE * self.drafted
 
     @property
+    def replays(self) -> int:
+        """Of the target calls those that decoded accepted tokens once more, after a draft was
+        rejected that the memory could not simply drop; every other call is a step's."""
+        return self.target_calls - self.steps
+
+    @property
     def accept_length(self) -> float | None:
         """Tokens emitted by decode steps / target decode calls in them. 1.00 for the baseline."""
         return self.decode_tokens / self.target_calls if self.target_calls else None

@@ -20,6 +20,13 @@ def many(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
+def passes(n: int, replays: int) -> str:
+    """ "1 pass", "84 passes, 35 of them replays"."""
+    of_them = "a replay" if replays == 1 else "replays"
+    again = f", {replays} of them {of_them}" if replays else ""
+    return f"{n} pass{'' if n == 1 else 'es'}{again}"
+
+
 def file_size(n_bytes: float) -> str:
     """ "4.1 GB", in the decimal units of the Hub's pages and of file managers."""
     value, units = float(n_bytes), ["B", "kB", "MB", "GB"]

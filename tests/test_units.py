@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from localspec.units import folded, parameters
+from localspec.units import folded, parameters, passes
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,12 @@ from localspec.units import folded, parameters
 )
 def test_parameters_are_counted_in_three_digits(n: int, words: str) -> None:
     assert parameters(n) == words
+
+
+def test_replays_are_told_apart_among_the_passes() -> None:
+    told = {passes(1, 0): "1 pass", passes(84, 35): "84 passes, 35 of them replays"}
+    assert list(told) == list(told.values())
+    assert passes(9, 1) == "9 passes, 1 of them a replay"
 
 
 class Terminal(io.StringIO):

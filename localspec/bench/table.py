@@ -136,12 +136,15 @@ def reach(candidate: Json) -> str:
     return " ".join(rates) or "-"
 
 
-def shares(candidate: Json) -> str:
+def shares(candidate: Json, parts: Sequence[str] = ("draft", "verify", "overhead")) -> str:
     share = candidate["share"]
-    if share is None:
-        return NA
-    rest = share["rollback"] + share["overhead"]
-    return "/".join(f"{100 * x:.0f}" for x in (share["draft"], share["verify"], rest))
+    return NA if share is None else "/".join(f"{100 * share[part]:.0f}" for part in parts)
+
+
+def _rolls_back(candidate: Json) -> bool:
+    """Does taking back what was rejected take a share of the time that is seen?"""
+    share = candidate["share"]
+    return share is not None and round(100 * share["rollback"]) >= 1
 
 
 def _drafted(show: Callable[[Json], str]) -> Callable[[Json, Signs], str]:
@@ -200,6 +203,11 @@ TEMPERATURE = Column("temp", lambda c, _: f"{c['temperature']:g}", head=True)
 RUNS = Column("runs", lambda c, _: str(c["runs"]))
 VERDICT = Column("verdict", verdict, right=False)
 OUTPUT = Column("output", output, right=False)
+SHARES = Column("draft/verify\n/overhead %", lambda c, _: shares(c))
+SHARES_AND_ROLLBACK = Column(
+    "draft/verify\n/rollback/overhead %",
+    lambda c, _: shares(c, ("draft", "verify", "rollback", "overhead")),
+)
 COLUMNS = (
     Column("tok/s", lambda c, _: number(c["decode_tps"], 1)),
     Column("speedup [95 %]", lambda c, _: speedup(c), right=False),
@@ -210,7 +218,7 @@ COLUMNS = (
     Column("acceptance\nrate", _drafted(lambda c: percent(c["acceptance_rate"]))),
     Column("reach % by\nposition", _drafted(reach), right=False),
     Column("TTFT\nms", lambda c, _: number(c["ttft_ms"], 0)),
-    Column("draft/verify\n/overhead %", lambda c, _: shares(c)),
+    SHARES,
 )
 
 
@@ -220,9 +228,10 @@ OVER_REFERENCE = Column("over reference [95 %]", over_reference, right=False)
 def columns(result: Json) -> tuple[Column, ...]:
     several = len({c["temperature"] for c in result["candidates"]}) > 1
     head = (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()))
+    apart = SHARES_AND_ROLLBACK if any(map(_rolls_back, result["candidates"])) else SHARES
+    speed, *others = (apart if column is SHARES else column for column in COLUMNS)
     if not result.get("bases"):
-        return (*head, *COLUMNS)
-    speed, *others = COLUMNS
+        return (*head, speed, *others)
     return (BASE, *head, speed, OVER_REFERENCE, *others)
 
 
@@ -548,7 +557,7 @@ def notes(result: Json) -> list[str]:
                 f"{name(c)}: the speedup shown was measured again, on runs not used to choose it "
                 f"(when chosen: {speedup(chosen)})."
             )
-        lines += _lengths(c) + _sources(c)
+        lines += _lengths(c) + _sources(c) + _replays(c)
         if c["method"] != "ngram" and _counts(c).hardly_accepted:
             lines.append(
                 f"{name(c)}: only {c['acceptance_rate']:.1%} of {c['counts']['drafted']} drafted "
@@ -557,13 +566,11 @@ def notes(result: Json) -> list[str]:
             )
         ties = [d for d in c["divergences"] if d["class"] == "near tie"]
         if ties:
-            d = ties[0]
             followed = c.get("followed")
             checked = f"; their {followed} tokens were checked one by one" if followed else ""
             lines.append(
                 f"{name(c)}: {len(ties)} of {c['compared']} outputs part from the baseline's at a "
-                f"near tie (first: {d['workload']}/{d['prompt']} at token {d['token']}, margin "
-                f"{number(d['margin'], 3)}): rounding, not an error{checked}."
+                f"near tie ({_widest(ties)}): rounding, not an error{checked}."
             )
         distribution = c.get("distribution")
         if distribution and distribution["fits"]:
@@ -615,8 +622,31 @@ def _corrected(candidate: Json) -> bool:
 
 
 def _counts(candidate: Json) -> Counts:
-    names = ("steps_with_draft", "drafted", "accepted")
+    names = ("steps", "steps_with_draft", "target_calls", "drafted", "accepted")
     return Counts(**{name: candidate["counts"][name] for name in names})
+
+
+def _widest(ties: Sequence[Json]) -> str:
+    """The tie that is the hardest to believe, beside what explains it."""
+    d = max(ties, key=lambda d: d["margin"] or 0.0)
+    most = "the widest: " if len(ties) > 1 else ""
+    where = f"{most}{d['workload']}/{d['prompt']} at token {d['token']}"
+    if d["margin"] is None or d["max_difference"] is None:
+        return where
+    return (
+        f"{where}, margin {d['margin']:.3g} where the logits of the two ways differ by up to "
+        f"{d['max_difference']:.3g}"
+    )
+
+
+def _replays(c: Json) -> list[str]:
+    counts = _counts(c)
+    if not counts.replays:
+        return []
+    return [
+        f"{name(c)}: replays after rejected drafts took {counts.replays} of the "
+        f"{counts.target_calls} target passes (this memory cannot be rolled back)."
+    ]
 
 
 def _lengths(c: Json) -> list[str]:

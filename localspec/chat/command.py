@@ -19,7 +19,7 @@ from localspec.chat.thinking import ThinkingSplitter
 from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
 from localspec.records import ChatOptions, Counts, DrafterSettings, DraftLength, Generation
-from localspec.units import folded
+from localspec.units import folded, passes
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -250,7 +250,7 @@ def _counts(counts: Counts) -> list[str]:
     return [
         f"accept length {_figure(counts.accept_length, '.2f')}",
         f"coverage {_figure(None if coverage is None else 100 * coverage, '.0f', ' %')}",
-        f"{counts.target_calls} passes",
+        passes(counts.target_calls, counts.replays),
     ]
 
 

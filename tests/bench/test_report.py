@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from localspec.bench import report, table
+from localspec.bench import page, report, table
 from localspec.bench.audit import Audit, Divergence
 from localspec.bench.runner import Status
 from localspec.errors import UsageError
@@ -507,6 +507,76 @@ def test_automatic_trees_are_named_and_their_sizes_said(made, prompts):
     text = " ".join(table.notes(result))
     assert "the tree's size was chosen for each step, up to 63 nodes: 6.0 on average in 75%" in text
     assert "the draft length was chosen" not in text
+
+
+@pytest.fixture
+def recurrent(made, prompts):
+    """A target that takes rejected drafts back by checkpoint and replay."""
+    drafted = made.candidate("small", 3)
+    counts = replace(DRAFTED, steps=20, target_calls=34)
+    slow = made.generation(counts=counts)
+    slow = replace(slow, times=replace(slow.times, verify=0.4, rollback=0.262, draft=0.3, step=1.0))
+    rows = [made.row(made.candidate(), p, made.generation()) for p in prompts]
+    rows += [made.row(drafted, p, slow) for p in prompts]
+    return make(made, rows, [made.candidate(), drafted], prompts)
+
+
+def everywhere(result):
+    """The terminal, Markdown, HTML: line breaks of the layout taken out."""
+    for text in (shown(result, 140), table.to_markdown(result), page.to_html(result)):
+        yield " ".join(text.split())
+
+
+def test_replays_are_said_of_who_made_them_and_of_no_other(recurrent, full):
+    for text in everywhere(recurrent):
+        assert text.count("replays") == 1
+        assert (
+            "small n=3: replays after rejected drafts took 112 of the 272 target passes (this "
+            "memory cannot be rolled back)" in text
+        )
+    assert not any("replays" in note for note in table.notes(full))
+
+
+def test_rollback_stands_apart_from_overhead_where_it_takes_time(recurrent, full):
+    for text in everywhere(recurrent):
+        assert "draft/verify" in text
+        assert "/rollback/overhead %" in text
+        assert "30/40/26/4" in text
+        assert "0/90/0/10" in text  # the baseline's, in the same column
+    for text in everywhere(full):
+        assert "rollback" not in text
+        assert "0/90/10" in text
+    barely = json.loads(report.to_json(recurrent))
+    for rollback, apart in ((0.004, False), (0.006, True)):
+        barely["candidates"][1]["share"] |= {"rollback": rollback, "overhead": 0.3}
+        assert ("rollback" in table.to_markdown(barely)) == apart
+
+
+def test_the_widest_near_tie_is_named_with_what_explains_it(made, prompts):
+    small = made.candidate("small", 3)
+    rows = [
+        made.row(who, p, made.generation()) for p in prompts for who in (made.candidate(), small)
+    ]
+    ties = tuple(
+        Divergence("chat8", f"p{i}", 0, token, "near tie", margin, apart)
+        for i, (token, margin, apart) in enumerate(
+            [(14, 0.356, 0.5), (9, 2.087, 1.2401), (30, 1.409, 1.1), (31, None, None)]
+        )
+    )
+
+    def note(*found):
+        audits = {small.key: Audit(False, 8, found)}
+        result = make(made, rows, [made.candidate(), small], prompts, audits=audits)
+        (line,) = [n for n in table.notes(result) if "near tie" in n]
+        return line
+
+    assert (
+        "4 of 8 outputs part from the baseline's at a near tie (the widest: chat8/p1 at token 9, "
+        "margin 2.09 where the logits of the two ways differ by up to 1.24): rounding"
+        in note(*ties)
+    )
+    assert "at a near tie (chat8/p0 at token 14, margin 0.356 where" in note(ties[0])
+    assert "at a near tie (chat8/p3 at token 31): rounding" in note(ties[3])
 
 
 def test_who_drafted_is_said_where_several_did(made, prompts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,22 @@ def test_a_statistics_line_has_no_figure_that_was_not_observed() -> None:
         "10 tokens · 30.0 tok/s · accept length 2.25 · coverage 75 % · 4 passes · TTFT 84 ms · "
         "prompt 50: 40 cached + 10 evaluated · end of the answer"
     )
+
+
+def test_replays_are_told_of_an_answer() -> None:
+    counts = Counts(steps=49, target_calls=84, decode_tokens=50)
+    chat_line = statistics_line(Generation("x", (1,), "eog", 5, 0, counts, Times()))
+    assert " · 84 passes, 35 of them replays · " in chat_line
+
+
+def test_stats_tell_the_replays_of_the_whole_chat(talk: Any) -> None:
+    first, second = (
+        replace(said(text), counts=Counts(steps=steps, target_calls=calls, decode_tokens=9))
+        for text, steps, calls in (("a", 4, 6), ("b", 5, 5))
+    )
+    chat = talk(first, second)
+    assert chat("Hi", "Bye", "/stats") == 0
+    assert "11 passes, 2 of them replays" in chat.err.getvalue()
 
 
 class FakeTerminal(io.StringIO):

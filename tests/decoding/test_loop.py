@@ -336,6 +336,8 @@ def test_a_recurrent_target_is_rolled_back_by_checkpoint_and_replay(
     assert all(s.target_calls == 2 for s in partial)  # replays are counted
     assert all(s.target_calls == 1 for s in fast.steps if s.accepted == s.drafted)
     assert fast.counts.target_calls == len(fast.steps) + len(partial)
+    assert fast.counts.replays == len(partial)
+    assert plain.counts.replays == 0
 
 
 def test_a_tree_is_refused_on_a_recurrent_target(sessions: Sessions, tiny_mamba: Path) -> None:

@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.steady import Steady
+from localspec.units import many, passes
 
 if TYPE_CHECKING:
     from localspec.records import Generation, Span
@@ -255,6 +256,7 @@ def facts_of(run: Generation, drafter: str, **more: Any) -> dict[str, Any]:
         "tps": run.decode_tps,
         "accept_length": run.counts.accept_length,
         "passes": run.counts.target_calls,
+        "replays": run.counts.replays,
         "ttft": run.times.ttft if run.tokens else None,
         "stop": run.stop,
         "drafter": drafter,
@@ -263,19 +265,15 @@ def facts_of(run: Generation, drafter: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _many(n: int, what: str, more: str = "s") -> str:
-    return f"{n} {what}{'' if n == 1 else more}"
-
-
 def facts_line(facts: dict[str, Any]) -> str:
     """One line under an answer; what was not observed is left out."""
-    parts = [_many(facts["tokens"], "token")] if facts.get("tokens") else []
+    parts = [many(facts["tokens"], "token")] if facts.get("tokens") else []
     if (tps := facts.get("tps")) is not None:
         parts.append(f"{tps:.1f} tok/s")
     if (length := facts.get("accept_length")) is not None:
         parts.append(f"accept length {length:.2f}")
     if facts.get("passes"):
-        parts.append(_many(facts["passes"], "pass", "es"))
+        parts.append(passes(facts["passes"], facts.get("replays", 0)))
     if (ttft := facts.get("ttft")) is not None:
         parts.append(f"TTFT {ttft * 1e3:.0f} ms")
     if facts.get("drafter"):
