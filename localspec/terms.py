@@ -39,9 +39,9 @@ TERMS: dict[str, Term] = {
     ),
     "passes": Term(
         "passes",
-        "How often the target was run in decode steps; each pass checks a whole draft at once. Replays "
-        "are among them: where the memory cannot be rolled back (recurrent and hybrid models), what "
-        "was accepted of a rejected draft is run again.",
+        "How often the target was run in decode steps; each pass checks a whole draft at once. "
+        "Replays are among them: where the memory cannot be rolled back (recurrent and hybrid "
+        "models), what was accepted of a rejected draft is run again.",
     ),
     "acceptance rate": Term(
         "acceptance rate", "Accepted / drafted tokens; drafted = submitted to the target's check."
@@ -57,9 +57,9 @@ TERMS: dict[str, Term] = {
     ),
     "step time": Term(
         "where a step's time goes",
-        "draft: the drafter's work. verify: the target's pass over the draft. rollback: taking back "
-        "what was rejected. overhead: sampling and the loop itself. rest: both of these. Averages "
-        "over the steps so far.",
+        "draft: the drafter's work. verify: the target's pass over the draft. rollback: taking "
+        "back what was rejected. overhead: sampling and the loop itself. rest: both of these. "
+        "Averages over the steps so far.",
     ),
     "beta": Term(
         "beta",

@@ -44,7 +44,7 @@ from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
-from localspec.tui.widgets.turns import AnswerView, Question, Transcript
+from localspec.tui.widgets.turns import AnswerView, Question, Transcript, facts_line, facts_of
 from localspec.tune import profiles
 
 MakeApp = Callable[..., LocalspecApp]
@@ -1220,3 +1220,14 @@ async def test_text_comes_out_as_it_was_typed_however_fast(chat: Any, way: str) 
         assert c.questions == [expected]
         assert (c.prompt.text, c.prompt.has_focus) == ("", True)
         assert c.app.settings.values.tint is (way != "left")
+
+
+def test_the_line_under_an_answer_tells_its_replays() -> None:
+    run = answer("One two three four")
+    assert "pass" in facts_line(facts_of(run, "small n=3"))
+    assert "replay" not in facts_line(facts_of(run, "small n=3"))
+    counts = replace(run.counts, steps=49, target_calls=84)
+    again = facts_of(replace(run, counts=counts), "small n=3")
+    assert " · 84 passes, 35 of them replays · " in facts_line(again)
+    del again["replays"]  # of a conversation kept before they were told
+    assert " · 84 passes · " in facts_line(again)
