@@ -262,6 +262,16 @@ class Store:
             assert added.lastrowid is not None
             return added.lastrowid
 
+    def check_benches(self) -> None:
+        """Raise what ``keep_bench`` would, and keep nothing."""
+        with self.connection() as db:
+            db.execute("SAVEPOINT trial")
+            db.execute(
+                "INSERT INTO benches (created, target, summary, result) VALUES (0, '', '{}', '')"
+            )
+            db.execute("ROLLBACK TO trial")
+            db.execute("RELEASE trial")
+
     def benches(self) -> list[KeptBench]:
         """All benchmarks, the latest first."""
         with self.connection() as db:

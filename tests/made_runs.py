@@ -96,7 +96,12 @@ def row(
     return Row(slot, made, frozenset(flags), Conditions(other_load, clock, own_cores))
 
 
-def result(
+def result(rows, candidates, prompts, **more):
+    """The result of these runs on "demo"."""
+    return report.result(reported(rows, candidates, prompts, **more))
+
+
+def reported(
     rows,
     candidates,
     prompts,
@@ -112,25 +117,23 @@ def result(
     asked=None,
     **measured,
 ):
-    """The result of these runs on "demo"; what decides their comparability can be given."""
+    """The report of these runs on "demo"; what decides their comparability can be given."""
     planned = plan(candidates, prompts, quick=quick)
     measurement = Measurement(
         planned, rows, {c.key: Status() for c in candidates} | (status or {}), **measured
     )
-    return report.result(
-        report.Report(
-            measurement=measurement,
-            table=analyse(planned, rows),
-            audits=audits or {},
-            target="demo",
-            model=MODEL,
-            build=BUILD,
-            machine={"cpu": "EPYC", "on_battery": None} | (machine or {}),
-            sha256=sha256,
-            effective={"baseline": {"n_ctx": 512, "threads": 2, "flash_attn": "on"}}
-            | (effective or {}),
-            notes=notes or {},
-            asked={"gpu_layers": -1, "sampler": {"top_k": 40}} | (asked or {}),
-            facts=facts or {},
-        )
+    return report.Report(
+        measurement=measurement,
+        table=analyse(planned, rows),
+        audits=audits or {},
+        target="demo",
+        model=MODEL,
+        build=BUILD,
+        machine={"cpu": "EPYC", "on_battery": None} | (machine or {}),
+        sha256=sha256,
+        effective={"baseline": {"n_ctx": 512, "threads": 2, "flash_attn": "on"}}
+        | (effective or {}),
+        notes=notes or {},
+        asked={"gpu_layers": -1, "sampler": {"top_k": 40}} | (asked or {}),
+        facts=facts or {},
     )

@@ -89,6 +89,16 @@ def test_a_benchmark_is_kept_whole_listed_and_deleted(store: Store) -> None:
     assert store.keep_bench(3e9, "demo", {}, {}) == later + 1
 
 
+def test_trying_whether_a_benchmark_could_be_kept_leaves_nothing(store: Store) -> None:
+    store.check_benches()
+    assert store.benches() == []
+    assert store.keep_bench(1e9, "demo", {}, {}) == 1
+    with sqlite3.connect(store.path) as db:
+        db.execute("DROP TABLE benches")
+    with pytest.raises(StoreError, match="benches"):
+        store.check_benches()
+
+
 def test_what_the_first_version_kept_is_there_beside_benchmarks(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

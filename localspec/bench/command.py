@@ -105,6 +105,10 @@ def bench(options: BenchOptions) -> int:
         options = resuming.merged(options, unfinished.options)
     outputs = given(**{kind: getattr(options, kind) for kind in KINDS})
     reports.check_writable(outputs)
+    if options.save:
+        history.check()
+    elif options.fail_on_regression is not None:
+        history.past()  # which it is compared with
     selection = select(options)
     with display(make_console(stderr=True), quiet=options.quiet) as show:
         report = measure(selection, show, unfinished)

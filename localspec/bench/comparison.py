@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from localspec.bench.rows import IN_NO_FIGURE
 from localspec.bench.statistics import Comparison, Pair, Verdict, compare, verdicts
 from localspec.bench.table import name
 
@@ -26,7 +27,6 @@ Where = tuple[str, str, str]
 Both = tuple[float, float]
 """A figure of the first result and of the second."""
 
-NEVER_PAIRED = {"replaced", "parted", "cancelled"}
 MACHINE = {
     "cpu": "processor",
     "cores": "cores",
@@ -220,7 +220,7 @@ def _rows_of(result: Json, candidate: Json) -> list[Json]:
     return [
         r
         for r in result["rows"]
-        if _key(r) == _key(candidate) and r["decode_tps"] and not NEVER_PAIRED & set(r["flags"])
+        if _key(r) == _key(candidate) and r["decode_tps"] and not IN_NO_FIGURE & set(r["flags"])
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec.bench.report import SCHEMA
 from localspec.bench.table import contenders, label, name
-from localspec.errors import UsageError
+from localspec.errors import StoreError, UsageError
 from localspec.store import KeptBench, Store
 
 Json = dict[str, Any]
@@ -65,6 +65,16 @@ def keep(result: Json, store: Store | None = None) -> int:
     created = datetime.fromisoformat(result["created"]).timestamp()
     target = result["target"]["name"]
     return (store or Store()).keep_bench(created, target, _summary(result), result)
+
+
+def check(store: Store | None = None) -> None:
+    """Raise ``StoreError`` where a result could not be kept, before any time is spent on measuring
+    it."""
+    try:
+        (store or Store()).check_benches()
+    except StoreError as error:
+        hint = f"{error.hint} With --no-save nothing is kept, and it is not needed.".strip()
+        raise type(error)(error.message, hint) from error
 
 
 def past(words: Sequence[str] = (), store: Store | None = None) -> list[Past]:

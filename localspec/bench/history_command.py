@@ -28,8 +28,11 @@ def list_history(words: Sequence[str], limit: int, *, as_json: bool) -> int:
         if len(found) > limit:
             make_console(stderr=True).print(f"{len(found) - limit} older ones: see --limit.")
     else:
-        what = f"No benchmark has {' and '.join(words)} in it" if words else "The history is empty"
-        make_console(stderr=True).print(f"{what}; `localspec bench` adds to it.", markup=False)
+        what = "The history is empty; `localspec bench` adds to it."
+        if words and history.past():
+            what = f"No benchmark of the history has {' and '.join(words)} in it"
+            what += "; `localspec history` lists what there is."
+        make_console(stderr=True).print(what, markup=False)
     return 0
 
 

@@ -26,6 +26,7 @@ from localspec.bench.table import (
     speedup,
     verdict,
 )
+from localspec.records import ONE_PROMPT
 from localspec.units import many, shortened
 
 if TYPE_CHECKING:
@@ -99,11 +100,20 @@ def _verdict_of(past: Past, signs: Signs) -> str:
 
 def measured(past: Past) -> str:
     """ "17 prompts of chat8, code9, quick, interrupted", "8 prompts of chat8, by tune"."""
-    parts = [f"{many(past.prompts, 'prompt')} of {', '.join(past.workloads)}"]
+    parts = [_prompts(past)]
     parts += ["by tune"] if past.origin == "tune" else []
     parts += ["quick"] if past.quick else []
     parts += [past.status] if past.status != "complete" else []
     return ", ".join(parts)
+
+
+def _prompts(past: Past) -> str:
+    """ "8 prompts of chat8", "one prompt of yours at 0, 4k tokens"."""
+    named = [w.partition("@") for w in past.workloads]
+    if past.prompts > len(named) or {name for name, _, _ in named} != {ONE_PROMPT}:
+        return f"{many(past.prompts, 'prompt')} of {', '.join(past.workloads)}"
+    at = f" at {', '.join(depth or '0' for _, _, depth in named)} tokens"
+    return "one prompt of yours" + at * any(depth for _, _, depth in named)
 
 
 def render_history(found: Sequence[Past], console: Console) -> RenderableType:

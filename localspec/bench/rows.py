@@ -2,8 +2,9 @@
 
 Flags: ``short`` (fewer than 32 tokens), ``repeats`` (the text ends in a loop, which inflates the
 accept length), ``context`` (ended because the context was full), ``disturbed`` (other load or the
-clock was unlike the rest of the measurement, or the machine stood still), ``replaced`` (measured
-again; not in any figure),
+clock was unlike the rest of the measurement, or the machine stood still), ``left-out`` (disturbed,
+or beside a run that was, in a tuning's comparison that has others enough; not in any figure),
+``replaced`` (measured again; not in any figure),
 ``parted`` (of a prompt left half measured by an interruption and measured again; in no figure),
 ``pairing`` (a baseline's run made only to sit next to a repeated one; in the speedup, not in the
 baseline's own figures), ``faulty`` (a greedy repetition gave other tokens), ``crashed`` (the engine
@@ -26,6 +27,7 @@ Flag = Literal[
     "repeats",
     "context",
     "disturbed",
+    "left-out",
     "replaced",
     "parted",
     "pairing",
@@ -34,6 +36,7 @@ Flag = Literal[
     "cancelled",
 ]
 
+IN_NO_FIGURE: frozenset[Flag] = frozenset({"left-out", "replaced", "parted", "cancelled"})
 SHORT = 32
 LOOP_WINDOW = 48
 LOOP_LONGEST = 24
@@ -82,7 +85,7 @@ class Row:
     @property
     def in_pairs(self) -> bool:
         """Whether the run is compared with others."""
-        return self.generation is not None and not self.flags & {"replaced", "parted", "cancelled"}
+        return self.generation is not None and not self.flags & IN_NO_FIGURE
 
 
 def flags_of(generation: Generation) -> frozenset[Flag]:

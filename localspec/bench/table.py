@@ -516,6 +516,7 @@ FLAG_NOTES = {
     "repeats": "end in a loop, which inflates the accept length",
     "context": "ended because the context was full",
     "disturbed": "ran while other load or the clock was unlike the rest, or all stood still",
+    "left-out": "were disturbed or stand beside one that was, and are in no figure",
     "replaced": "were measured again and are in no figure",
     "parted": "are of prompts half measured when it was interrupted, and were made again",
     "crashed": "ended with the engine's death",

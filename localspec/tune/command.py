@@ -28,7 +28,7 @@ from localspec.records import BenchOptions
 from localspec.tune import profiles
 from localspec.tune.course import Tuning, confirming, rows_of
 from localspec.tune.display import Teller, TuneLive, display
-from localspec.tune.outcome import Outcome, outcome, steady_rows
+from localspec.tune.outcome import Outcome, leave_out, outcome
 from localspec.tune.report import record, render
 from localspec.tune.space import Space
 
@@ -66,6 +66,8 @@ def tune(options: TuneOptions) -> int:
     bench = options.bench
     outputs = {"--json": bench.json} if bench.json else {}
     reports.check_writable(outputs)
+    if options.save:
+        history.check()
     selection, space = select(options)
     with display(make_console(stderr=True), quiet=bench.quiet) as show:
         tuned = search(options, selection, space, show)
@@ -93,13 +95,13 @@ def tune(options: TuneOptions) -> int:
 
 def comparison(tuned: Tuned) -> reports.Report | None:
     """The benchmark that a tuning ends with: its winner and the baseline on the prompts held out,
-    by the very runs of which it tells. None where there are no pairs, or not all of them."""
+    by the very runs of which it tells, those that it left out among them, flagged. None where there
+    are no pairs, or not all of them."""
     report, winner = tuned.report, tuned.outcome.candidate
     made = report.measurement
     if winner is None or made.interrupted:
         return None
-    runs = steady_rows(confirming(made.rows))
-    rows = [replace(r, slot=replace(r.slot, phase="main")) for r in runs]
+    rows = [replace(r, slot=replace(r.slot, phase="main")) for r in confirming(made.rows)]
     used = {r.slot.prompt for r in rows}
     pair = (made.plan.baseline_of(winner), winner)
     plan = replace(
@@ -184,7 +186,7 @@ def search(options: TuneOptions, selection: Selection, space: Space, show: Quiet
         run = {r.slot.candidate.key for r in measurement.rows}
         plan = measurement.plan
         plan = replace(plan, candidates=tuple(c for c in plan.candidates if c.key in run))
-        measurement = replace(measurement, plan=plan)
+        measurement = replace(measurement, plan=plan, rows=leave_out(measurement.rows))
         decided = outcome(tuning, measurement, final)
         found.append((tuning, decided, tuning.elapsed, loading))
         audits = {s.candidate.key: s.audit for s in tuning.struck}

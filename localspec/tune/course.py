@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -108,9 +109,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """``standings`` the best first; ``joined`` come in with the next round."""
+    """``runs``: how many each candidate had over the ``prompts``; where the time for choosing ended
+    on the way the most, and ``fewest`` the fewest. ``standings`` the best first; ``joined`` come in
+    with the next round."""
 
     prompts: int
+    runs: int
+    fewest: int
     seconds: float
     standings: tuple[Standing, ...]
     joined: tuple[Candidate, ...] = ()
@@ -263,7 +268,8 @@ class Tuning:
                 joined = joined[: max(0, int(spare / (each + self._opening)))]
             shown = tuple(replace(s, kept=i < keep) for i, s in enumerate(standings))
             self.searched = not self.untried and (settled or bool(self.rounds))
-            self.rounds.append(Round(passes, self.elapsed - began, shown, tuple(joined)))
+            extent = _extent(made().rows[rows:], alive)
+            self.rounds.append(Round(*extent, self.elapsed - began, shown, tuple(joined)))
             self.tell(self.rounds[-1])
             if last:
                 break
@@ -350,6 +356,14 @@ def confirming(rows: Sequence[Row]) -> list[Row]:
 def _is_narrow(made: Measurement, winner: Candidate) -> bool:
     found = measure(made.plan, winner, confirming(made.rows)).decode.interval
     return found is not None and found[1] / found[0] <= NARROW**2
+
+
+def _extent(rows: Sequence[Row], candidates: Sequence[Candidate]) -> tuple[int, int, int]:
+    """On how many prompts they were run, and the most and the fewest runs of one of them."""
+    made = rows_of(rows, candidates)
+    count = Counter(r.slot.candidate.key for r in made)
+    each = [count[c.key] for c in candidates]
+    return len({r.place[:2] for r in made}), max(each, default=0), min(each, default=0)
 
 
 def _rounds_to_go(alive: int, done: int) -> int:

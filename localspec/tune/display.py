@@ -35,7 +35,10 @@ def round_over(number: int, made: Round) -> str:
     )
     dropped = sum(not s.kept for s in made.standings)
     candidates = many(len(made.standings), "candidate")
-    said = [f"round {number}, {candidates} on {many(made.prompts, 'prompt')}"]
+    runs = f"{many(made.runs, 'run')} each"
+    if made.fewest < made.runs:
+        runs = f"up to {runs}"
+    said = [f"round {number}, {candidates}, {runs} over {many(made.prompts, 'prompt')}"]
     said.append(f": {best}" if best else ": nothing could be measured")
     said.append(f"; {dropped} dropped" if dropped else "")
     if made.joined:

@@ -47,11 +47,12 @@ class Outcome:
 
 
 def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Outcome:
-    """``final``: the audit of the winner's runs on the prompts held out."""
+    """``final``: the audit of the winner's runs on the prompts held out. Of these only those count
+    that are not flagged by ``leave_out``."""
     if tuning.winner is None:
         return _without_winner(tuning, measurement)
     winner, plan = tuning.winner, measurement.plan
-    rows = steady_rows(confirming(measurement.rows))
+    rows = confirming(measurement.rows)
     measured = measure(plan, winner, rows)
     baseline = measure(plan, plan.baseline_of(winner), rows)
     found = measured.decode
@@ -111,12 +112,19 @@ def outcome(tuning: Tuning, measurement: Measurement, final: Audit | None) -> Ou
     )
 
 
-def steady_rows(rows: Sequence[Row]) -> Sequence[Row]:
-    """The runs during which the machine was as usual, as far as they are prompts enough."""
-    found = [r for r in rows if "disturbed" not in r.flags]
-    prompts = {(r.slot.prompt, r.slot.run) for r in found if not r.slot.candidate.is_baseline}
-    prompts &= {(r.slot.prompt, r.slot.run) for r in found if r.slot.candidate.is_baseline}
-    return found if len(prompts) >= max(FEWEST_PAIRS, len(rows) // 4) else rows
+def leave_out(rows: Sequence[Row]) -> list[Row]:
+    """Flag those that compare and were disturbed, each with the run beside it, as far as the others
+    are pairs enough: none is in any figure without its partner."""
+    compared = confirming(rows)
+    steady = [r for r in compared if r.in_pairs and "disturbed" not in r.flags]
+    pairs = {r.place for r in steady if r.slot.candidate.is_baseline}
+    pairs &= {r.place for r in steady if not r.slot.candidate.is_baseline}
+    if len(pairs) < max(FEWEST_PAIRS, len(compared) // 4):
+        return list(rows)
+    out = {r.place for r in compared if "disturbed" in r.flags}
+    return [
+        r.flagged("left-out") if r.slot.phase == "confirm" and r.place in out else r for r in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 The file's names: ``decision`` ("faster", "baseline", "undecided") with ``why``, and
 ``needs_minutes`` and ``needs_prompts`` where more would decide; ``winner``, with the names of a
 benchmark's candidate, measured over the prompts held out only; ``rounds``, which chose it and whose
-speedups are no result; ``struck_out``, what failed the audit; ``rows``, every run, of which those
-of phase "main" chose and those of phase "confirm" compared; ``benchmark``, the number under which
-the history has these.
+speedups are no result, each with its number of ``prompts`` and how many ``runs`` over them each
+candidate had; ``struck_out``, what failed the audit; ``rows``, every run, of which those of phase
+"main" chose and those of phase "confirm" compared, but for those flagged "left-out"; ``benchmark``,
+the number under which the history has these.
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ def _held_out(parts: Split | None) -> Json | None:
 def _round(made: Round) -> Json:
     return {
         "prompts": made.prompts,
+        "runs": made.runs,
         "seconds": made.seconds,
         "candidates": [
             {
@@ -208,8 +210,12 @@ def _figures(result: Json, console: Console) -> list[str]:
     w = result["winner"]
     if w is None or w["speedup"] is None:
         return []
+    compared = len(
+        {(r["workload"], r["prompt"]) for r in result["rows"] if r["phase"] == "confirm"}
+    )
     if result["held_out"]["apart"]:
-        on = f"{many(w['prompts'], 'prompt')} that had no part in choosing it"
+        some = f"{w['prompts']} of " if w["prompts"] < compared else ""
+        on = f"{some}{many(compared, 'prompt')} that had no part in choosing it"
     elif w["prompts"] > 1:
         on = "other runs of the same prompts: too few to hold some out"
     else:
@@ -223,8 +229,9 @@ def _figures(result: Json, console: Console) -> list[str]:
     runs = [r for r in result["rows"] if r["phase"] == "confirm"]
     disturbed = sum("disturbed" in r["flags"] for r in runs)
     if disturbed:
-        out = " and is left out" if 2 * w["pairs"] < len(runs) else ""
-        said.append(f"Other load came into {disturbed} of the {len(runs)} runs compared{out}.")
+        out = sum("left-out" in r["flags"] for r in runs)
+        so = f"; {out}, with those beside them, are left out" if out else ""
+        said.append(f"Other load came into {disturbed} of the {len(runs)} runs compared{so}.")
     for flag, what in FLAGS.items():
         if flagged := sum(flag in r["flags"] for r in runs):
             said.append(f"{flagged} of the {len(runs)} runs compared {what}.")

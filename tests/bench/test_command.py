@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +22,11 @@ from localspec.errors import (
     DrafterError,
     LocalspecError,
     ModelFileError,
+    StoreError,
     UsageError,
 )
 from localspec.records import BenchOptions, EngineOptions
+from localspec.store import Store
 
 PROMPTS = "Why is the sky blue?\nName three rivers of Europe.\nCount from one to ten, please.\n"
 
@@ -103,6 +107,31 @@ def test_results_are_kept_and_gates_fail_a_script(options, tmp_path, monkeypatch
     assert bench(replace(options, fail_below=0.01, fail_on_regression=0.9)) == 0
     assert "compared with benchmark 1." in capsys.readouterr().err
     assert [p.id for p in history.past()] == [2, 1]
+
+
+@pytest.mark.parametrize("state", ["newer", "damaged"])
+def test_a_history_that_cannot_be_written_is_said_before_anything_is_measured(
+    options, tmp_path, monkeypatch, capsys, state
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    file = Store().path
+    if state == "newer":
+        history.check()
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA user_version = 99")
+    else:
+        file.parent.mkdir()
+        file.write_text("no database" * 500)
+    with pytest.raises(StoreError) as told:
+        bench(options)
+    assert str(file) in told.value.message
+    assert "--no-save" in told.value.hint
+    assert not Path(options.json).exists()
+    gated = replace(options, save=False, fail_on_regression=0.1)
+    with pytest.raises(StoreError):
+        bench(gated)
+    assert capsys.readouterr() == ("", ""), "nothing was begun"
+    assert bench(replace(options, save=False)) == 0
 
 
 def test_prompts_are_measured_at_each_depth_as_far_as_the_model_was_trained(options, capsys):

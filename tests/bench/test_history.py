@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from localspec.bench import gates, history
 from localspec.bench.comparison import compare_results, record
+from localspec.bench.past_table import measured as in_words
 from localspec.bench.past_table import remarks
 from localspec.bench.resume import HASH_OF_FILE, SIZE_OF_FILE
 from localspec.commands import app
@@ -319,9 +320,27 @@ def test_history_lists_filters_and_limits(command: Callable[..., Any]) -> None:
     limited = command("history", "--limit", "1")
     assert "2026-11-20" not in limited.stdout
     assert "1 older" in limited.stderr
-    assert "No benchmark has nobody in it" in command("history", "--filter", "nobody").stderr
+    nobody = " ".join(command("history", "--filter", "nobody").stderr.split())
+    assert nobody == (
+        "No benchmark of the history has nobody in it; `localspec history` lists what there is."
+    )
     lines = json.loads(command("history", "--json", "-f", "2026-11-20").stdout)
     assert [line["id"] for line in lines] == [1]
+    command("history", "rm", "1", "2")
+    empty = "The history is empty; `localspec bench` adds to it."
+    assert empty in command("history", "--filter", "nobody").stderr
+
+
+def test_a_prompt_of_ones_own_is_called_that(store: Store) -> None:
+    def told(*prompts: Any) -> str:
+        kept(store, measured(prompts=prompts))
+        return in_words(history.past(store=store)[0])
+
+    one = prompt("prompt", "prompt")
+    assert told(one) == "one prompt of yours"
+    assert told(one, prompt("prompt", "prompt@4k")) == "one prompt of yours at 0, 4k tokens"
+    assert told(prompt("p", "mine")) == "1 prompt of mine"
+    assert told(one, prompt("p", "prompt")) == "2 prompts of prompt"
 
 
 @pytest.mark.parametrize("columns", [80, 140])

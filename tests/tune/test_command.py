@@ -14,7 +14,7 @@ from rich.console import Console
 from localspec.bench import gates, history
 from localspec.bench.past_table import measured
 from localspec.bench.result_schema import Result
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, StoreError, UsageError
 from localspec.records import BenchOptions, EngineOptions
 from localspec.tune import profiles
 from localspec.tune.command import TuneOptions, select, tune
@@ -67,7 +67,9 @@ def test_from_options_to_result_and_profile(options, capsys):
     assert compared == {"none", result["winner"]["drafter"]}
     assert result["winner"]["identical"]
     assert result["winner"]["pairs"] * 2 <= sum(r["phase"] == "confirm" for r in result["rows"])
-    assert result["rounds"][0]["candidates"]
+    for made in result["rounds"]:
+        assert made["candidates"]
+        assert made["prompts"] <= min(len(held_out["choosing"]), made["runs"])
     assert result["budget"]["spent"] < 3 * result["budget"]["seconds"]  # an idle machine: 1.2
     assert "end in a loop" not in out
     looping = result | {"rows": [r | {"flags": ["repeats"]} for r in result["rows"]]}
@@ -93,6 +95,17 @@ def test_from_options_to_result_and_profile(options, capsys):
         kept = profiles.read(profiles.names()[0])
         assert kept.measured.speedup == result["winner"]["speedup"]
         assert (kept.drafter is None) == (result["decision"] == "baseline")
+
+
+def test_a_history_that_cannot_be_written_is_said_before_anything_runs(options, tmp_path):
+    file = tmp_path / "data" / "localspec" / "localspec.db"
+    file.parent.mkdir(parents=True)
+    file.write_text("no database" * 500)
+    nothing = replace(options, bench=replace(options.bench, model="no model"))
+    with pytest.raises(StoreError, match="--no-save"):
+        tune(nothing)
+    with pytest.raises(LocalspecError, match="no model"):
+        tune(replace(nothing, save=False))
 
 
 def test_drafts_that_change_the_output_are_struck_out_loudly(options, wrong_now_and_then, capsys):

@@ -1,14 +1,25 @@
 """How a tuning spends its budget, on a simulated machine."""
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import asdict, replace
+from io import StringIO
 
 import made_runs
 import pytest
+from rich.console import Console
 from simulated_tuning import Machine, prompts
 
+from localspec.bench import report as reports
+from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, Divergence
+from localspec.bench.comparison import compare_results
+from localspec.bench.table import notes
+from localspec.records import BenchOptions
+from localspec.tune.command import Tuned, comparison
 from localspec.tune.course import CHOOSING, adjusted, confirming, split
-from localspec.tune.outcome import needed, outcome
+from localspec.tune.display import round_over
+from localspec.tune.outcome import leave_out, needed, outcome
+from localspec.tune.report import record, render
 
 FINE = Audit(identical=True, compared=4)
 WRONG = Audit(identical=False, compared=4, divergences=(Divergence("w", "p", 0, 3, "MISMATCH"),))
@@ -42,6 +53,77 @@ def test_a_clear_winner_is_found_beside_where_it_started_and_told_from_held_out_
     assert 1.3 < low < 1.4 < high < 1.5
     assert found.measured.figures.runs == len(confirming(machine.measurement.rows)) / 2
     assert found.minutes is None
+
+
+def test_a_round_counts_its_prompts_and_how_often_they_were_run():
+    machine = Machine(three_is_best, noise=0.03, where=prompts(8))
+    decided(machine)
+    rounds, choosing = machine.tuning.rounds, machine.tuning.prompts.choosing
+    assert len(choosing) == 4
+    assert all(r.prompts == min(4, r.runs) for r in rounds)
+    main = Counter(r.slot.candidate for r in machine.measurement.rows if r.slot.phase == "main")
+    leader = rounds[0].standings[0].candidate
+    assert (
+        sum(r.runs for r in rounds if leader in {s.candidate for s in r.standings})
+        == (main[leader])
+    )
+    longest = max(rounds, key=lambda r: r.runs)
+    assert longest.runs > 4
+    said = round_over(2, longest)
+    assert f"candidates, {longest.runs} runs each over 4 prompts: " in said
+
+
+def test_a_round_that_is_cut_short_tells_how_far_it_came():
+    """Before all have run once, the time for choosing is over."""
+    slow = Machine(lambda c, _: 0.05 if c.drafter.method == "ngram" else 1.2, budget=60)
+    slow.run()
+    first = slow.tuning.rounds[0]
+    assert (first.prompts, first.runs, first.fewest) == (1, 1, 0)
+    assert " candidates, up to 1 run each over 1 prompt: " in round_over(1, first)
+
+
+def test_disturbed_runs_are_left_out_with_the_run_beside_them_and_kept_as_such():
+    machine = Machine(three_is_best, noise=0.03, where=prompts(10))
+    made = machine.run()
+    pair = next(r for r in confirming(made.rows)[::-1] if not r.slot.candidate.is_baseline)
+    lost = pair.slot.prompt
+    told = [
+        r.flagged("disturbed") if r.slot.prompt == lost and not r.slot.candidate.is_baseline else r
+        for r in made.rows
+    ]
+    made = replace(made, rows=leave_out(told))
+    beside = [r for r in confirming(made.rows) if r.slot.prompt == lost]
+    runs, out = len(confirming(made.rows)), len(beside)
+    assert all("left-out" in r.flags and not r.in_pairs for r in beside)
+    assert sum("left-out" in r.flags for r in made.rows) == out
+    found = outcome(machine.tuning, made, FINE)
+    assert found.measured.figures.runs == found.baseline.figures.runs == (runs - out) / 2
+    asked = {"temperatures": [0.0], "threads": 1}
+    report = made_runs.reported([], [machine.space.baseline], [], asked=asked)
+    report = replace(report, measurement=made, table=analyse(made.plan, made.rows))
+    tuned = Tuned(machine.tuning, report, found, seconds=1.0, loading=0.0)
+    kept, result = reports.result(comparison(tuned)), record(tuned, None, None, None)
+    plain, best = kept["candidates"]
+    for figure in ("runs", "pairs", "speedup", "speedup_ci", "decode_tps"):
+        assert best[figure] == result["winner"][figure]
+    assert plain["runs"] == best["runs"]
+    assert plain["decode_tps"] == result["baseline_tps"]
+    assert len(kept["rows"]) == runs
+    note = f"left-out: {out} of {runs} runs were disturbed or stand beside one that was"
+    assert any(line.startswith(note) for line in notes(kept))
+    console = Console(width=300, record=True, file=StringIO())
+    console.print(render(result | {"options": asdict(BenchOptions("demo"))}, console))
+    said = console.export_text()
+    assert "on 5 of 6 prompts that had no part in choosing it" in said
+    assert f"load came into {out // 2} of the {runs} runs compared; {out}, with those" in said
+    compared = compare_results(kept, kept).changes[1]
+    assert compared.tps.prompts == 5, "what is left out is not compared with another result either"
+
+
+def test_where_hardly_any_run_was_undisturbed_all_of_them_count():
+    machine = Machine(three_is_best, where=prompts(10))
+    rows = [r.flagged("disturbed") for r in machine.run().rows]
+    assert leave_out(rows) == rows
 
 
 def test_where_nothing_beats_the_baseline_it_is_the_baseline_that_wins():
