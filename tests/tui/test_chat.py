@@ -845,6 +845,15 @@ async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: Settin
         assert settings.values.thinking is False  # nothing changes unseen for another model
 
 
+async def test_what_a_setting_does_is_said_whole_in_80_columns(chat: Any) -> None:
+    async with chat(Player("one"), size=(80, 24)) as c:
+        await c.ask("a")
+        await c.press("ctrl+g")
+        hints = list(c.app.screen.query("Grid .dim").results(Static))
+        assert len(hints) > 5
+        assert [str(h.content) for h in hints if len(str(h.content)) > h.content_size.width] == []
+
+
 # ---- conversations ---------------------------------------------------------------------------
 
 

@@ -15,12 +15,13 @@ from textual.widgets import Button, Input, Label, Select, Static, TextArea
 from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 
-# name in SamplerSettings, what is shown, what it does, the least and the most that make sense
+# name in SamplerSettings, what is shown, what it does (in 28 cells, for 80 columns), the least and
+# the most that make sense
 SAMPLER = (
-    ("temperature", "Temperature", "0: always the likeliest token", 0.0, 5.0),
+    ("temperature", "Temperature", "0: always the likeliest", 0.0, 5.0),
     ("top_k", "Top k", "only the k likeliest; 0: off", 0.0, 1e6),
-    ("top_p", "Top p", "the likeliest up to this sum; 1: off", 0.0, 1.0),
-    ("min_p", "Min p", "at least this share of the likeliest; 0: off", 0.0, 1.0),
+    ("top_p", "Top p", "likeliest up to sum; 1: off", 0.0, 1.0),
+    ("min_p", "Min p", "share of likeliest's; 0: off", 0.0, 1.0),
     ("repeat_penalty", "Repeat penalty", "1: off", 0.1, 10.0),
     ("presence_penalty", "Presence penalty", "0: off", -10.0, 10.0),
     ("frequency_penalty", "Frequency penalty", "0: off", -10.0, 10.0),
