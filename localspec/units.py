@@ -15,9 +15,9 @@ def duration(seconds: float) -> str:
     return f"{total // 3600} h {total % 3600 // 60} min"
 
 
-def many(n: int, what: str) -> str:
-    """ "1 prompt", "2 prompts"."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
+def many(n: int, what: str, plural: str = "") -> str:
+    """ "1 prompt", "2 prompts"; ``plural`` where that is not ``what`` and an s."""
+    return f"{n} {what if n == 1 else plural or what + 's'}"
 
 
 def passes(n: int, replays: int) -> str:

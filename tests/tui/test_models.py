@@ -399,6 +399,27 @@ async def test_a_file_that_is_not_there_is_no_question_to_the_hub(
         assert not shop.asked("/api")
 
 
+async def test_a_file_that_is_no_model_leaves_the_dialog_with_what_was_typed(
+    opened: Any, tmp_path: Path, contents: dict[str, bytes]
+) -> None:
+    bad, good = tmp_path / "bad.gguf", tmp_path / "good.gguf"
+    bad.touch()
+    good.write_bytes(contents["large"])
+    async with opened() as m:
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        line, said = dialog.query_one(Input), dialog.query_one("#said", Static)
+        line.value = str(bad)
+        await m.press("enter")
+        await m.until(lambda: "bad.gguf is" in str(said.content))
+        assert m.app.screen is dialog and line.value == str(bad) and line.has_focus
+        line.value = str(good)
+        await m.press("enter")
+        await m.until(lambda: m.app.screen is not dialog)
+        assert f"good is now in {catalog.user_file()}." in m.notices
+        own.forget("good")
+
+
 async def test_what_an_interrupted_download_left_is_shown_after_a_restart_and_removed(
     opened: Any, shop: HubServer
 ) -> None:
@@ -518,6 +539,7 @@ async def test_add_searches_and_notes_a_model_in_the_catalogue_without_downloadi
         dialog.query_one(Input).value = "other"
         await m.press("enter")
         await m.until(lambda: options(dialog))
+        assert str(dialog.query_one("#said", Static).content).startswith("1 repository, most")
         assert "you/other-GGUF" in options(dialog)[0] and "1,234 downloads" in options(dialog)[0]
         await m.press("enter")
         await m.until(lambda: "Q8_0" in options(dialog)[0])

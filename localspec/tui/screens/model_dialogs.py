@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.table import Table
 from textual import on, work
@@ -22,7 +22,7 @@ from localspec.tui.model_rows import verdict_words
 from localspec.tui.screens.base import Dialog
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.wording import in_app
-from localspec.units import file_size, shortened
+from localspec.units import file_size, many, shortened
 
 if TYPE_CHECKING:
     from localspec.machine import Memory
@@ -35,16 +35,17 @@ _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|(?!hf:|\w+://).*\.gguf$"
 """What is meant as a file on this machine, there or not."""
 
 
-class Picked(NamedTuple):
-    """What to do with what the words stand for: download it, or note it in the own catalogue."""
+class Noted(NamedTuple):
+    """An entry of the own catalogue."""
 
-    action: Literal["pull", "keep"]
-    words: str
+    file: Path
+    name: str
 
 
-class AddScreen(Dialog[Picked | None]):
+class AddScreen(Dialog[str | Noted | None]):
     """A repository, a page's address, a file's path, or words to search for; then what a
-    repository offers, with what fits. ``memory`` is asked in another thread."""
+    repository offers, with what fits. Returns the words of what is to be downloaded, or what was
+    noted. ``memory`` is asked in another thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", key_display="esc"),
@@ -99,7 +100,7 @@ class AddScreen(Dialog[Picked | None]):
     async def _look(self, words: str) -> None:
         path = Path(words).expanduser()
         if await asyncio.to_thread(path.is_file):
-            self.dismiss(Picked("keep", str(path)))
+            self._note(str(path))
             return
         if _PATH.match(words):
             self._say(await asyncio.to_thread(_no_model, path), "$text-error")
@@ -132,7 +133,8 @@ class AddScreen(Dialog[Picked | None]):
 
     def _show_found(self) -> None:
         self._offers = []
-        self._say(f"{len(self._found)} repositories, most downloaded first. Enter shows the files.")
+        repositories = many(len(self._found), "repository", "repositories")
+        self._say(f"{repositories}, most downloaded first. Enter shows the files.")
         width = max(len(f.words) for f in self._found) - 3
         self._fill([_found_line(f, min(width, 56)) for f in self._found], 0)
 
@@ -165,7 +167,7 @@ class AddScreen(Dialog[Picked | None]):
     @on(OptionList.OptionSelected)
     def _selected(self, event: OptionList.OptionSelected) -> None:
         if self._offers:
-            self.dismiss(Picked("pull", self._offers[event.option_index].words))
+            self.dismiss(self._offers[event.option_index].words)
         else:
             self._look(self._found[event.option_index].words)
 
@@ -175,7 +177,18 @@ class AddScreen(Dialog[Picked | None]):
     def action_keep(self) -> None:
         at = self.query_one(OptionList).highlighted
         if at is not None and self._offers:
-            self.dismiss(Picked("keep", self._offers[at].words))
+            self._note(self._offers[at].words)
+
+    @work(exclusive=True, group="note")
+    async def _note(self, words: str) -> None:
+        """Closes when that is done; until then the words can be mended."""
+        self._say(f"Reading {words} ...")
+        try:
+            noted = await asyncio.to_thread(note, words)
+        except LocalspecError as error:
+            self._say(in_app(str(error)), "$text-error")
+        else:
+            self.dismiss(noted)
 
     def action_list(self) -> None:
         if self.query_one(OptionList).option_count:
@@ -189,6 +202,13 @@ class AddScreen(Dialog[Picked | None]):
             self.query_one(Input).focus()
         else:
             self.dismiss(None)
+
+
+def note(words: str) -> Noted:
+    """Writes it into the own catalogue."""
+    from localspec.models.own import add
+
+    return Noted(*add(words, ()))
 
 
 def _no_model(path: Path) -> str:

@@ -34,6 +34,7 @@ from localspec.units import file_size
 if TYPE_CHECKING:  # imported in other threads, after the first paint
     from localspec.machine import Memory
     from localspec.models.overview import Overview
+    from localspec.tui.screens.model_dialogs import Noted
 
 T = TypeVar("T")
 DRAW_SECONDS = 0.25
@@ -380,26 +381,26 @@ class ModelsScreen(ModeScreen):
         from localspec.tui.screens.model_dialogs import AddScreen
 
         picked = await self.app.push_screen_wait(AddScreen(self._memory))
-        if picked is None:
-            return
-        if picked.action == "pull":
-            self._start(picked.words)
-        else:
-            await self._note_down(picked.words)
+        if isinstance(picked, str):
+            self._start(picked)
+        elif picked is not None:
+            self._say_noted(picked)
 
     @work(exclusive=True, group="add")
     async def action_keep(self) -> None:
         row = self._row
         if row is not None and row.kind in ("file", "pull"):
-            await self._note_down(row.words)
+            from localspec.tui.screens.model_dialogs import note
+
+            noted = await self._ask(note, row.words)
+            if noted is not None:
+                self._say_noted(noted)
         elif row is not None:
             self.notify("Only a model that is not in the catalogue can be added to it.")
 
-    async def _note_down(self, words: str) -> None:
-        added = await self._ask(_add, words)
-        if added is not None:
-            self.notify(f"{added[1]} is now in {added[0]}.", markup=False)
-            self.action_read()
+    def _say_noted(self, noted: Noted) -> None:
+        self.notify(f"{noted.name} is now in {noted.file}.", markup=False)
+        self.action_read()
 
     def action_inspect(self) -> None:
         from localspec.tui.screens.model_dialogs import InspectScreen
@@ -479,12 +480,6 @@ def _drafters(words: str) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
 
     target = resolve_target(words)
     return drafter_choices(target.drafters), {d.name: d.absent for d in target.drafters if d.absent}
-
-
-def _add(words: str) -> tuple[Any, str]:
-    from localspec.models.own import add
-
-    return add(words, ())
 
 
 def _removal(words: str, entry: str | None) -> Any:
