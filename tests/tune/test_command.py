@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from localspec.bench import gates, history
+from localspec.bench import gates, history, runner
 from localspec.bench.past_table import measured
 from localspec.bench.result_schema import Result
+from localspec.bench.statistics import FEWEST_PAIRS
 from localspec.errors import LocalspecError, StoreError, UsageError
 from localspec.records import BenchOptions, EngineOptions
 from localspec.tune import profiles
@@ -50,7 +51,15 @@ def result_of(options):
     return json.loads(Path(options.bench.json).read_text())
 
 
-def test_from_options_to_result_and_profile(options, capsys):
+def one_disturbed(rows):
+    """The first run of the winner that compares, and no other."""
+    mine = (r for r in rows if r.slot.phase == "confirm" and not r.slot.candidate.is_baseline)
+    first = next(mine, None)
+    return [r.flagged("disturbed") if r is first else r for r in rows]
+
+
+def test_from_options_to_result_and_profile(options, capsys, monkeypatch):
+    monkeypatch.setattr(runner, "mark_disturbed", one_disturbed)
     assert tune(options) == 0
     result = result_of(options)
     out, err = capsys.readouterr()
@@ -86,8 +95,14 @@ def test_from_options_to_result_and_profile(options, capsys):
     Result.model_validate(past)
     assert (past["status"], past["resume"]) == ("complete", None)
     assert [c["method"] for c in past["candidates"]] == ["none", "ngram"]
-    for figure in ("speedup", "speedup_ci", "pairs", "identical", "n_max"):
+    for figure in ("speedup", "speedup_ci", "pairs", "decode_tps", "identical", "n_max"):
         assert past["candidates"][1][figure] == result["winner"][figure]
+    assert past["candidates"][0]["decode_tps"] == result["baseline_tps"]
+    enough = runs // 2 > FEWEST_PAIRS  # without the disturbed one
+    for kept in (result["rows"], past["rows"]):
+        assert sum("left-out" in r["flags"] for r in kept) == 2 * enough
+    assert {c["runs"] for c in past["candidates"]} == {runs // 2 - enough}
+    assert ("; 2, with those beside them, are left out" in " ".join(out.split())) == enough
     assert [[p["workload"], p["id"]] for p in past["prompts"]] == held_out["comparing"]
     assert "by tune" in measured(line)
     assert gates.last_alike(past) is None, "a benchmark is compared with benchmarks"
