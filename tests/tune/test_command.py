@@ -124,6 +124,8 @@ def test_a_history_that_cannot_be_written_is_said_before_anything_runs(options, 
 
 
 def test_drafts_that_change_the_output_are_struck_out_loudly(options, wrong_now_and_then, capsys):
+    # of a length that is given: what drafts seldom may never come to the fault
+    options = replace(options, bench=replace(options.bench, n_max=(3,)))
     assert tune(options) == 0
     result = result_of(options)
     struck = {s["key"] for s in result["struck_out"]}
