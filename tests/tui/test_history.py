@@ -151,6 +151,20 @@ async def test_past_benchmarks_are_listed_and_filtered(app: LocalspecApp) -> Non
         await until(pilot, lambda: numbers(screen) == ["2", "1"])
 
 
+async def test_keys_in_an_empty_list_do_no_harm(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot, 0)
+        await pilot.press("up", "space", "enter", "f5", "f6")
+        await until(
+            pilot, lambda: "No benchmark yet" in str(screen.query_one("#said", Static).content)
+        )
+        await pilot.app.workers.wait_for_complete(
+            [w for w in pilot.app.workers if w.group == "read"]
+        )
+        history.keep(made())
+        await until(pilot, lambda: numbers(screen) == ["1"])
+
+
 async def test_one_is_opened_as_it_was_reported(app: LocalspecApp, tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)

@@ -194,7 +194,7 @@ class HistoryScreen(ModeScreen):
     @property
     def _chosen(self) -> Past | None:
         at = self.query_one("#list Figures", Figures).cursor_row
-        return self._past[at] if at < len(self._past) else None
+        return self._past[at] if 0 <= at < len(self._past) else None  # up goes above an empty list
 
     @on(Input.Changed)
     def _filtered(self) -> None:
