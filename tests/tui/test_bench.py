@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Checkbox, Input, SelectionList, Static
 
 from localspec.bench import history
+from localspec.catalog import resolve_target
 from localspec.errors import UsageError
 from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import SWITCHING
@@ -167,6 +168,21 @@ async def test_what_cannot_be_measured_is_said_before_it_starts(
         await pilot.press("s")
         await until(pilot, lambda: not app.engine.busy and screen.state == "setup")
         assert history.past() == []
+
+
+async def test_space_ticks_at_once_also_where_the_drafters_are_listed_anew(
+    app: LocalspecApp, workload: Path, tiny_bytes: Path
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await choose(pilot, workload)
+        drafters = screen.query_one("#drafters", SelectionList)
+        for keys in ((), ("f4", "f5")):
+            await pilot.press(*keys)
+            await until(pilot, lambda: pilot.app.focused is drafters)
+            before = list(drafters.selected)
+            await pilot.press("space")
+            assert drafters.selected != before
+            screen.query_one(BenchSetup).offer(resolve_target(str(tiny_bytes)))
 
 
 async def test_escape_leaves_a_field_and_letters_are_keys_again(

@@ -31,6 +31,10 @@ class Ticks(SelectionList[str]):
     """What is not chosen has an empty box: Textual's differs by its colour alone, which terminals
     of few colours and some eyes do not show."""
 
+    def on_focus(self) -> None:
+        if self.highlighted is None:  # space would do nothing
+            self.action_first()
+
     def render_line(self, y: int) -> Strip:
         line = super().render_line(y)
         index = self.scroll_offset.y + y
@@ -121,6 +125,7 @@ class BenchSetup(VerticalScroll):
         if self._target != target.path:
             unticked = set()
         self._target = target.path
+        at = choices.highlighted
         choices.clear_options()
         choices.add_options(
             Selection(
@@ -134,6 +139,8 @@ class BenchSetup(VerticalScroll):
             )
             for d in target.drafters
         )
+        if choices.option_count and (at is not None or choices.has_focus):
+            choices.highlighted = min(at or 0, choices.option_count - 1)
 
     def say(self, text: str, *, problem: bool = False) -> None:
         """The estimate, or why there is none."""
