@@ -44,7 +44,7 @@ def options(tiny_bytes, tmp_path):
         json=str(tmp_path / "t.json"),
         engine=EngineOptions(threads=1),
     )
-    return TuneOptions(bench, minutes=0.08)
+    return TuneOptions(bench, minutes=0.2)
 
 
 def result_of(options):
@@ -64,7 +64,7 @@ def test_from_options_to_result_and_profile(options, capsys, monkeypatch):
     result = result_of(options)
     out, err = capsys.readouterr()
     assert result["why"] in " ".join(out.split())
-    assert "budget 5 s, loading not counted" in " ".join(err.split())
+    assert "budget 12 s, loading not counted" in " ".join(err.split())
     assert "round 1, " in err
     held_out = result["held_out"]
     assert held_out["apart"]
