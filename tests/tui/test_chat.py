@@ -229,13 +229,18 @@ async def test_drafted_text_is_tinted_until_a_key_switches_it_off(
         assert tinted()
 
 
+async def asked_and_held(c: Any, engine: Player) -> None:
+    """A question is sent, and its answer stands still after ``engine.hold_after`` tokens."""
+    c.prompt.write("x")
+    await c.pilot.press("enter")
+    await asyncio.to_thread(engine.holding.wait, 20)
+
+
 async def test_an_answer_can_be_stopped_and_what_there_is_stays(chat: Any) -> None:
     engine = Player(TEXT)
     engine.hold_after = 4
     async with chat(engine) as c:
-        c.prompt.write("x")
-        await c.pilot.press("enter")
-        await asyncio.to_thread(engine.holding.wait, 20)
+        await asked_and_held(c, engine)
         await c.pilot.press("enter")  # a second question is not sent meanwhile
         await c.pilot.press("escape")
         await c.settled()
@@ -250,9 +255,7 @@ async def test_while_the_first_answer_comes_its_drafter_and_its_context_are_show
     engine = Player(TEXT)
     engine.hold_after = 4
     async with chat(engine) as c:
-        c.prompt.write("x")
-        await c.pilot.press("enter")
-        await asyncio.to_thread(engine.holding.wait, 20)
+        await asked_and_held(c, engine)
         line = c.screen.query_one("#setup-line", Static)
         await c.until(lambda: "TTFT 84" in c.panel)  # from the first token on
         await c.until(lambda: "draft-model n 2" in str(line.content))
@@ -432,9 +435,7 @@ async def test_the_footer_shows_what_keys_do_where_the_focus_is(chat: Any) -> No
         await c.until(lambda: "⏎ Write" in c.keys)
         assert " b Baseline" in c.keys and "? Explain" in c.keys and "f7" not in c.keys
         await c.press("enter")
-        c.prompt.write("x")
-        await c.pilot.press("enter")
-        await asyncio.to_thread(engine.holding.wait, 20)
+        await asked_and_held(c, engine)
         await c.until(lambda: "esc Stop" in c.keys)
         await c.pilot.press("escape")
         await c.settled()
@@ -748,9 +749,7 @@ async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: An
     engine = Player(TEXT)
     engine.hold_after = 4
     async with chat(engine) as c:
-        c.prompt.write("x")
-        await c.pilot.press("enter")
-        await asyncio.to_thread(engine.holding.wait, 20)
+        await asked_and_held(c, engine)
         await c.pilot.press("ctrl+s")
         await c.until(lambda: "no drafter" in c.header)
         c.app.use(model="demo-mtp")
