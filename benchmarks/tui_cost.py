@@ -39,10 +39,11 @@ ROOT = Path(__file__).parents[1]
 def inside(threads: int, orders: int, answers: int) -> None:
     """The app: a line of JSON for each line that comes."""
     gc.disable()  # as localspec.cli does
-    from localspec import machine
-
-    machine.default_threads = lambda: threads  # the app has no setting for it
     from localspec.tui.app import _Started
+    from localspec.tui.settings import EngineSettings
+
+    app = _Started()
+    app.use(engine=EngineSettings(threads=threads))
 
     async def go(pilot: Any) -> None:
         reader = asyncio.StreamReader()
@@ -54,7 +55,7 @@ def inside(threads: int, orders: int, answers: int) -> None:
             os.write(answers, json.dumps(await answer(pilot.app)).encode() + b"\n")
         pilot.app.exit()
 
-    _Started().run(auto_pilot=go)
+    app.run(auto_pilot=go)
 
 
 async def answer(app: Any) -> dict[str, Any]:
@@ -66,12 +67,13 @@ async def answer(app: Any) -> dict[str, Any]:
     await asyncio.sleep(0.3)
     screen.query_one(Prompt).write(QUESTION)
     await app._press_keys(["enter"])
-    while screen._last is None or app.engine.busy:
+    while screen._last is None or screen._asking is not None or app.engine.busy:
         await asyncio.sleep(0.05)
+    run = screen._last.run
     return {
-        "tps": screen._last.decode_tps,
-        "tokens": len(screen._last.tokens),
-        "text": screen._last.text,
+        "tps": run.decode_tps,
+        "tokens": len(run.tokens),
+        "text": run.text,
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "engine_nice": os.getpriority(os.PRIO_PROCESS, app.engine._engine.pid),
     }

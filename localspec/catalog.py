@@ -36,6 +36,7 @@ from localspec.errors import (
 from localspec.gguf_header import GGUFHeader, check_model_file, describe_kind
 from localspec.gguf_names import DRAFTER_PARTS, label_among
 from localspec.pairing import check_pairing
+from localspec.paths import kind_here, kind_of, written
 from localspec.records import DrafterSettings, DraftLength, TreeSize
 from localspec.reference import (
     HubReference,
@@ -86,7 +87,8 @@ draft pass and a verified row all the same."""
 class DrafterSpec:
     """A drafter that goes with a target. ``n_max`` and ``p_min`` are what its makers recommend;
     ``limit`` is the most tokens that it can draft a step, where it has such a limit; ``absent``
-    are the words to get its file by, where that is not on this machine."""
+    are the words to get its file by, where that is not on this machine, and ``size`` its bytes
+    then, where the catalogue states them."""
 
     name: str
     method: str
@@ -97,6 +99,7 @@ class DrafterSpec:
     recommended: bool = False
     limit: int | None = None
     absent: str = ""
+    size: int | None = None
 
     def settings(
         self,
@@ -196,7 +199,7 @@ class Catalogue:
         for path in files:
             said = read_catalogue(path)
             self._entries |= {name: (entry, path) for name, entry in said.models.items()}
-            folders |= {path.parent / Path(f).expanduser(): None for f in said.folders}
+            folders |= {path.parent / written(f): None for f in said.folders}
         self.folders = tuple(folders)
         """Further folders with GGUF files, as the user's file names them."""
 
@@ -204,7 +207,7 @@ class Catalogue:
     def load(cls) -> Catalogue:
         """What comes with localspec, then the user's own file where there is one."""
         own = user_file()
-        return cls([resources.catalogue_file(), *([own] if own.is_file() else [])])
+        return cls([resources.catalogue_file(), *([own] if kind_of(own) == "file" else [])])
 
     @property
     def names(self) -> list[str]:
@@ -225,7 +228,7 @@ class Catalogue:
         if source.repo is not None:
             return tuple(_hub_choice(source, quant) for quant in source.choices)
         path = _path_of(source, origin)
-        here = path if path is not None and path.is_file() else None
+        here = path if path is not None and kind_here(path) == "file" else None
         return (Choice("", here, here.stat().st_size if here else None),)
 
     def locate(self, name: str, quant: str | None = None) -> Path:
@@ -334,11 +337,11 @@ def _hub_choice(source: Source, quant: str) -> Choice:
 
 
 def _spec(name: str, entry: DrafterEntry, origin: Path) -> DrafterSpec:
-    path, absent = None, ""
+    path, absent, size = None, "", None
     if entry.source is not None and entry.source.repo is not None:
         choices = [_hub_choice(entry.source, quant) for quant in entry.source.choices]
         path = next((c.path for c in choices if c.path), None)
-        absent = "" if path else str(choices[0].reference)
+        absent, size = ("", None) if path else (str(choices[0].reference), choices[0].size)
     elif entry.source is not None:
         path = _path_of(entry.source, origin)
     return DrafterSpec(
@@ -350,6 +353,7 @@ def _spec(name: str, entry: DrafterEntry, origin: Path) -> DrafterSpec:
         note=entry.note,
         recommended=entry.recommended,
         absent=absent,
+        size=size,
     )
 
 
@@ -358,7 +362,7 @@ def _path_of(source: Source, origin: Path) -> Path | None:
     if source.asset is not None:
         return resources.asset(source.asset)
     if source.path is not None:
-        return origin.parent / Path(source.path).expanduser()
+        return origin.parent / written(source.path)
     assert source.package is not None
     try:
         files = metadata.files(source.package) or ()
@@ -370,8 +374,11 @@ def _path_of(source: Source, origin: Path) -> Path | None:
 
 def _locate(source: Source, origin: Path, name: str) -> Path:
     path = _path_of(source, origin)
-    if path is not None and path.is_file():
-        return path
+    try:
+        if path is not None and kind_of(path) == "file":
+            return path
+    except UsageError as error:
+        raise ModelFileError(error.message, f"See {origin}.") from None
     if source.package is None:
         raise ModelFileError(f"The file of {name}, {path}, is not there.", f"See {origin}.")
     raise ModelFileError(
@@ -399,7 +406,7 @@ def resolve_target(model: str) -> Target:
         name, quant = catalogue.split(model)
         if name in catalogue.names:
             return catalogue.target(name, quant)
-    if not _looks_like_path(model) and not Path(model).exists():
+    if not _looks_like_path(model) and not kind_here(model):
         catalogue = Catalogue.load()
         local = _local_file(model, catalogue)
         if local is None:
@@ -503,7 +510,7 @@ def locate(words: str) -> Path | HubReference:
         except NotHere:
             return reference
     if _looks_like_path(words):
-        return Path(words)
+        return written(words)
     catalogue = Catalogue.load()
     name, quant = catalogue.split(words)
     if name in catalogue.names:
@@ -511,8 +518,8 @@ def locate(words: str) -> Path | HubReference:
         if choice.path is None and choice.reference is not None:
             return choice.reference
         return catalogue.locate(name, quant)
-    if Path(words).exists():
-        return Path(words)
+    if kind_here(words):
+        return written(words)
     local = _local_file(words, catalogue)
     if local is None:
         raise UsageError(
@@ -601,7 +608,7 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
         return (match.checked(own[name]),)
     if name == "ngram":
         return (next((d for d in target.drafters if d.method == "ngram"), NGRAM),)
-    if name.startswith(AFTER_NGRAM) and not Path(name).exists():
+    if name.startswith(AFTER_NGRAM) and not kind_here(name):
         return _after_ngram(match, name.removeprefix(AFTER_NGRAM))
     reference = parse_reference(name)
     if reference is not None:
@@ -612,7 +619,7 @@ def _drafters_named(match: _Match, name: str) -> tuple[DrafterSpec, ...]:
     model, quant = catalogue.split(name)
     if model in catalogue.names:
         return (match.from_file(catalogue.locate(model, quant), model),)
-    if Path(name).exists():
+    if kind_here(name):
         return (match.from_file(name),)
     local = _local_file(name, catalogue)
     if local is not None:

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from localspec import resources, validation
-from localspec.errors import CatalogError
+from localspec.errors import CatalogError, UsageError
 from localspec.gguf_names import is_gguf, quant_of
+from localspec.limits import LONGEST_DRAFT
+from localspec.paths import written
 
 METHODS_WITH_FILE = ("draft-model", "eagle3", "dflash", "dspark")
 """Those that need a GGUF of their own; the MTP layers of ``mtp`` may stand in the target's."""
@@ -24,6 +26,17 @@ class _Table(BaseModel):
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _Quant = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+def _path(words: str) -> str:
+    try:
+        written(words)
+    except UsageError as error:
+        raise ValueError(error.message.rstrip(".")) from None
+    return words
+
+
+_Path = Annotated[str, AfterValidator(_path)]
 _Bytes = Annotated[int, Field(gt=0)]
 
 
@@ -35,7 +48,7 @@ class Source(_Table):
     together. ``revision`` pins a branch, tag or commit.
     """
 
-    path: str | None = None
+    path: _Path | None = None
     package: str | None = None
     file: str | None = None
     install: str | None = None
@@ -92,7 +105,7 @@ class Sampling(_Table):
 class DrafterEntry(_Table):
     method: Literal["ngram", "draft-model", "mtp", "eagle3", "dflash", "dspark"]
     source: Source | None = None
-    n_max: int | None = Field(default=None, ge=1, le=512)
+    n_max: int | None = Field(default=None, ge=1, le=LONGEST_DRAFT)
     p_min: float | None = Field(default=None, ge=0, le=1)
     recommended: bool = False
     note: str = ""
@@ -133,7 +146,7 @@ class ModelEntry(_Table):
 class CatalogueFile(_Table):
     """``folders`` are looked through for GGUF files, beside the places of other programs."""
 
-    folders: list[str] = []
+    folders: list[_Path] = []
     models: dict[_Name, ModelEntry] = {}
 
 

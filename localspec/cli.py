@@ -5,12 +5,14 @@ The commands are in commands.py; ``localspec --version`` answers before they are
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from localspec import __version__
+from localspec import __version__, interrupts
 
 if TYPE_CHECKING:
     import typer
@@ -19,16 +21,35 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and leave the process with its exit code; without ``argv`` the process
+    is this program's own."""
     args = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `>&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         # A terminal that cannot show a character shows "?"; that is no reason to end.
-        if hasattr(stream, "reconfigure"):
+        if hasattr(stream := getattr(sys, name), "reconfigure"):
             stream.reconfigure(errors="replace")
-    if args == ["--version"]:
-        print(f"localspec {__version__}")
-        sys.exit(0)
-    sys.exit(_run(args) if args or not _on_a_terminal() else _app())
+    if not args and _on_a_terminal():
+        sys.exit(_app())
+    if argv is None:
+        interrupts.one_at_a_time()
+    code = 0
+    try:
+        if args == ["--version"]:
+            print(f"localspec {__version__}")
+        else:
+            code = _run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:  # nobody reads it any more
+        _speak_no_more()
+    except OSError as error:
+        code = _unwritten(error)
+    if argv is None:
+        interrupts.no_more()
+    sys.exit(code)
 
 
 def _on_a_terminal() -> bool:
@@ -69,9 +90,22 @@ def _run(args: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  the last place where a bug can be reported
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            return _unwritten(error)
         print(_report(error, args), file=sys.stderr)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _unwritten(error: OSError) -> int:
+    _speak_no_more()
+    reason = error.strerror or str(error)
+    return _say(f"What was to be shown could not be written: {reason}.", "Make room for it.", 1)
+
+
+def _speak_no_more() -> None:
+    """Python flushes stdout at its end, and would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _problem(error: typer.TyperException) -> str:

@@ -18,9 +18,10 @@ import typer
 
 from localspec import __version__
 from localspec.errors import LocalspecError, NotHere, UsageError
+from localspec.limits import LONGEST_DRAFT, MOST_THREADS
+from localspec.paths import kind_here, written
 from localspec.records import (
     LLAMA_CPP_PYTHON,
-    LONGEST_DRAFT,
     BenchOptions,
     ChatOptions,
     DraftLength,
@@ -61,7 +62,7 @@ def _words(values: list[str] | None) -> tuple[str, ...]:
     """The items of comma lists, in order, each once. A file whose name has a comma stays whole."""
     items: dict[str, None] = {}
     for value in values or []:
-        parts = [value] if Path(value).is_file() else value.split(",")
+        parts = [value] if kind_here(value) == "file" else value.split(",")
         items |= {part.strip(): None for part in parts if part.strip()}
     if values and not items:
         raise typer.BadParameter("the list is empty.")
@@ -91,8 +92,6 @@ def _numbers(
 LARGEST_TREE = 1024
 HIGHEST_TEMPERATURE = 100.0
 DEEPEST = 10_000_000
-MOST_THREADS = 512
-"""llama.cpp's own bound (GGML_MAX_N_THREADS)."""
 
 
 def _numbers_or_auto(
@@ -201,7 +200,7 @@ def _text_of(prompt: str | None, *, exact: bool = False, files: bool = False) ->
     elif files and prompt is not None and prompt.startswith("@"):
         name = prompt[1:]
         try:
-            raw = Path(name).expanduser().read_bytes()
+            raw = written(name).read_bytes()
         except OSError as error:
             raise UsageError(
                 f"The prompt file {name!r} cannot be read: {error.strerror}.",
@@ -233,6 +232,7 @@ def _engine_options(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_THREADS,
             help="Threads of target and drafter. Default: the physical performance cores.",
         ),
     ] = None,
@@ -642,12 +642,16 @@ def _drafting(
     given = Chosen(drafter or "auto", _draft_length(n_max), p_min, _tree_size(tree))
     if profile is None:
         return given
-    if drafter is not None:
-        return replace(given, remarks=(f"--drafter {drafter} is used, not the profile's drafter.",))
     from localspec.catalog import resolve_target
-    from localspec.tune.profiles import setup
+    from localspec.tune.profiles import AUTO, of_target, pick, setup
 
-    found = setup(profile, resolve_target(model), model, engine)
+    target = resolve_target(model)
+    if drafter is not None:
+        if profile == AUTO and not of_target(target)[0]:
+            return given  # there is none to be told of
+        pick(profile, target, model)
+        return replace(given, remarks=(f"--drafter {drafter} is used, not the profile's drafter.",))
+    found = setup(profile, target, model, engine)
     return Chosen(
         found.drafter,
         given.n_max or found.n_max,
@@ -998,8 +1002,10 @@ def chat(
     quiet: Quiet = False,
 ) -> int:
     """Chat, line by line; /help lists what can be switched in between."""
+    from localspec import interrupts
     from localspec.chat.command import chat
 
+    interrupts.each()
     chosen = _drafting(model, engine, profile, drafter, n_max, p_min, tree)
     _tell(_without_effect(chosen, p_min, sampled=sampled), quiet=quiet)
     return chat(
@@ -1276,7 +1282,7 @@ def add_model(
 
 @models.command("check")
 def check_models(as_json: AsJson = False) -> None:
-    """Ask the Hub whether it has every file that the catalogue names."""
+    """Ask the Hub whether the catalogue's files and sizes are right."""
     from localspec.models.hub_command import check
 
     raise typer.Exit(check(as_json=as_json))

@@ -33,6 +33,7 @@ from localspec.gguf_names import (
     shard_of,
     stem_of,
 )
+from localspec.paths import kind_here, written
 from localspec.reference import HubReference, find_cached, hub_cache, reference_of
 
 HUB, LLAMA_CPP, LM_STUDIO, OLLAMA = "Hugging Face", "llama.cpp", "LM Studio", "Ollama"
@@ -99,7 +100,7 @@ def places(folders: Sequence[Path] = ()) -> tuple[Place, ...]:
     llama = os.environ.get("LLAMA_CACHE")
     known = [
         Place(HUB, hub_cache()),
-        Place(LLAMA_CPP, Path(llama).expanduser() if llama else _cache_home() / "llama.cpp"),
+        Place(LLAMA_CPP, written(llama) if llama else _cache_home() / "llama.cpp"),
         Place(LM_STUDIO, _lm_studio_home(home) / "models"),
         Place(LM_STUDIO, home / ".cache" / "lm-studio" / "models"),
         *(Place(str(folder), folder) for folder in folders),
@@ -121,7 +122,7 @@ def _cache_home() -> Path:
         return Path.home() / "Library" / "Caches"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
+    return written(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
 
 
 def _lm_studio_home(home: Path) -> Path:
@@ -142,7 +143,7 @@ def _lm_studio_downloads(studio: Path) -> Path | None:
 
 def _ollama_homes() -> Iterator[Path]:
     if own := os.environ.get("OLLAMA_MODELS"):
-        yield Path(own).expanduser()
+        yield written(own)
         return
     yield Path.home() / ".ollama" / "models"
     if sys.platform.startswith("linux"):  # where its installer's service keeps them
@@ -169,7 +170,7 @@ def survey(folders: Sequence[Path] = ()) -> Survey:
     """Every GGUF file on this machine, duplicates once; ``folders`` are the user's own."""
     look = _Look(time.monotonic() + _LOOK_SECONDS)
     for folder in folders:
-        if not folder.is_dir():
+        if kind_here(folder) != "folder":
             look.notes.append(f"The folder {folder} of your catalogue is not there.")
     found: list[LocalFile] = []
     for place in places(folders):
@@ -194,7 +195,7 @@ def find(reference: HubReference) -> Path | None:
             path = place.path / name
         else:
             continue
-        if path.is_file():
+        if kind_here(path) == "file":
             return path
     return None
 
@@ -342,7 +343,7 @@ def ollama_name(weights: Path) -> str | None:
 
 def _ollama_models(manifests: Path, blobs: Path) -> Iterator[tuple[str, Path]]:
     """Name (``ollama:qwen3:8b``) and weights of every model that was pulled."""
-    if not manifests.is_dir():
+    if kind_here(manifests) != "folder":
         return
     for path in sorted(manifests.rglob("*")):
         try:

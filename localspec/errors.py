@@ -39,6 +39,14 @@ class UsageError(LocalspecError):
     exit_code = 2
 
 
+class NameNeeded(UsageError):
+    """A new entry of the catalogue needs another name; ``free`` is one that it could have."""
+
+    def __init__(self, message: str, hint: str, free: str) -> None:
+        super().__init__(message, hint)
+        self.free = free
+
+
 class CatalogError(LocalspecError):
     """A catalogue file (models.toml) does not say what it should; names file, key and line."""
 
@@ -121,6 +129,11 @@ class EngineDied(LocalspecError):
         self.how = how
         self.log_tail = log_tail
         self.log_file = log_file
+
+
+class EngineClosed(KeyboardInterrupt):
+    """We have closed the engine ourselves while it was asked, for nobody wants an answer any more.
+    What asked ends as Ctrl-C ends it, and keeps what it keeps then."""
 
 
 class EngineFailed(LocalspecError):

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from localspec.architectures import KNOWN, MTP, MTP_CHAINED, RESPELLED
 from localspec.errors import ModelFileError
+from localspec.paths import kind_here, written
 
 # Architectures that draft for a target and cannot write text alone, by the field's name for them.
 DRAFTER_FAMILIES: Mapping[str, str] = {
@@ -363,14 +364,14 @@ def read_header(path: str | Path) -> GGUFHeader:
 
     Raises ``ModelFileError`` when the file is missing, of another kind, or its header is damaged.
     """
-    path = Path(path).expanduser()
+    path = written(path)
     try:
         with path.open("rb") as stream:
             header = parse_header(stream, path.stat().st_size, path)
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {path}.", _nearest_file(path)) from None
     except OSError as error:
-        if path.is_dir():
+        if kind_here(path) == "folder":
             raise ModelFileError(
                 f"{path} is a folder, not a GGUF file.", _files_of_folder(path)
             ) from None
@@ -385,7 +386,7 @@ def glance(path: str | Path) -> Glance:
     Raises ``ModelFileError`` when the file is missing, of another kind, damaged there, or of an
     architecture that llama.cpp does not know.
     """
-    path = Path(path).expanduser()
+    path = written(path)
     try:
         with path.open("rb") as stream:
             reader = _Reader(stream, path.stat().st_size, path, chunk=_GLANCE)
@@ -425,7 +426,7 @@ def check_model_file(path: str | Path) -> GGUFHeader:
     Any shard of a split model stands for the first. Raises ``ModelFileError`` when a file is
     missing, truncated, of another kind, or holds neither a language model nor a drafter.
     """
-    header = read_header(first_shard(Path(path).expanduser()))
+    header = read_header(first_shard(written(path)))
     others = [read_header(shard) for shard in header.shards if shard != header.path]
     return check_header(header, others)
 

@@ -32,6 +32,8 @@ _COMPETING_SHARE = 0.05
 _COMPETING_PROCESSORS = 0.25
 _COMPETING_SECONDS = 0.5
 _LOW_MEMORY = 0.08
+# Drawing costs a sixth where every processor decodes.
+_MANY = 6
 _GIB = 1 << 30
 # Drivers whose "powersave" scales with load like the others' "schedutil".
 _ACTIVE_DRIVERS = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
@@ -46,14 +48,27 @@ def default_threads() -> int:
     Second hardware threads and efficiency cores slow a decode down (the matrix rows are dealt out
     evenly, so all wait for the slowest), and more threads than a container's quota are throttled.
     """
-    allowed = _allowed_cpus()
-    cores = _linux_cores(allowed, _ROOT) if sys.platform == "linux" else None
+    cores = _linux_cores(_allowed_cpus(), _ROOT) if sys.platform == "linux" else None
     if cores is None and sys.platform == "darwin":
         cores = _as_int(_output_of("sysctl", "-n", "hw.perflevel0.physicalcpu"))
     if cores is None:
         cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    return min(cores, _processors())
+
+
+def threads_beside_drawing() -> int:
+    """``default_threads``, less one where they would take all of many processors: a screen that is
+    drawn slows the thread beside it, and all others wait for that one. Of two that one less would
+    lose more than it gains (benchmarks/tui_cost.py)."""
+    threads = default_threads()
+    return threads - 1 if _MANY <= threads == _processors() else threads
+
+
+def _processors() -> int:
+    """That this process may keep busy, at least 1."""
+    allowed = len(_allowed_cpus())
     quota = _cgroup_limit(_ROOT) if sys.platform == "linux" else None
-    return max(1, min(cores, len(allowed), int(quota) if quota else cores))
+    return max(1, min(allowed, int(quota) if quota else allowed))
 
 
 def _allowed_cpus() -> set[int]:
@@ -388,6 +403,12 @@ def warnings(engine_pid: int | None = None, needed_bytes: int | None = None) -> 
     return found
 
 
+def competes(load: float | None) -> bool:
+    """Is this share of all cores, used by others, enough to be felt?"""
+    cpus = psutil.cpu_count() or 1
+    return (load or 0.0) * cpus >= max(_COMPETING_PROCESSORS, _COMPETING_SHARE * cpus)
+
+
 def _competing_load(engine_pid: int | None) -> str | None:
     me = psutil.Process()
     own = {me.pid, *(p.pid for p in me.children(recursive=True))}
@@ -400,9 +421,9 @@ def _competing_load(engine_pid: int | None) -> str | None:
     time.sleep(_COMPETING_SECONDS)
     elapsed = time.perf_counter() - start
     load = meter.sample().other_load
-    cpus = psutil.cpu_count() or 1
-    if load is None or load * cpus < max(_COMPETING_PROCESSORS, _COMPETING_SHARE * cpus):
+    if load is None or not competes(load):
         return None
+    cpus = psutil.cpu_count() or 1
     sentence = f"Other programs use {load * cpus:.1f} of this machine's {cpus} logical processors"
     used = {p: (s - before[p]) / elapsed for p in before if (s := _seconds(p)) is not None}
     busiest = max(used, key=lambda p: used[p], default=None)

@@ -26,8 +26,6 @@ graphs of these compute logits for every token, wanted or not, so a longer pass 
 x vocabulary) and gains nothing."""
 DraftLength = int | Literal["auto"]
 """The most tokens drafted a step; "auto": chosen anew for each step."""
-LONGEST_DRAFT = 512
-"""The most that a person may ask for."""
 ONE_PROMPT = "prompt"
 """Name of the workload that ``--prompt`` makes."""
 TreeSize = int | Literal["auto"]
@@ -390,6 +388,12 @@ class Generation:
             of_step = tuple(emitted.get(at + i) for i in range(step.tokens))
             scores.append(Scores(score.p[:n] + rest, score.q[:n] + rest, of_step))
         return replace(self, scores=tuple(scores))
+
+    def parts_from(self, other: Generation) -> int | None:
+        """The first token that is another one than ``other``'s; None where one output is the
+        beginning of the other."""
+        same = _shared(self.tokens, other.tokens)
+        return None if same == min(len(self.tokens), len(other.tokens)) else same
 
     def _drafted(self) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
         """Of each step the index of its first token, and its draft's tokens with their parents."""

@@ -23,6 +23,7 @@ from localspec.gguf_names import (
     variants,
     with_quant,
 )
+from localspec.paths import kind_here, written
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _FORM = "It is written hf:owner/repo, hf:owner/repo:Q4_K_M or hf:owner/repo/file.gguf."
@@ -88,7 +89,10 @@ def _parse_short(text: str) -> HubReference:
 
 
 def _parse_url(text: str) -> HubReference:
-    url = urlsplit(text)
+    try:
+        url = urlsplit(text)
+    except ValueError as error:  # a bracket that is not closed, for one
+        raise UsageError(f"{text} is no address ({error}).", _FORM) from None
     hosts = {urlsplit(base).netloc for base in (DEFAULT_ENDPOINT, "https://hf.co", endpoint())}
     if url.netloc.removeprefix("www.") not in hosts:
         raise UsageError(
@@ -126,11 +130,11 @@ def _checked(
 def hub_cache() -> Path:
     """Where huggingface_hub keeps files on this machine (huggingface_hub.constants)."""
     if cache := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(cache).expanduser()
+        return written(cache)
     if home := os.environ.get("HF_HOME"):
-        return Path(home).expanduser() / "hub"
+        return written(home) / "hub"
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "huggingface" / "hub"
+    return written(base) / "huggingface" / "hub"
 
 
 def snapshots(repo: str, revision: str | None = None) -> Iterator[Path]:
@@ -144,7 +148,7 @@ def snapshots(repo: str, revision: str | None = None) -> Iterator[Path]:
     except (OSError, ValueError):
         commit = revision or ""
     named = folder / "snapshots" / commit
-    if commit and named.is_dir():
+    if commit and kind_here(named) == "folder":
         yield named
     if revision is None:
         others = [p for p in _folders(folder / "snapshots") if p != named]

@@ -1,8 +1,9 @@
 """What is kept from one start to the next: conversations, questions, baselines, benchmarks.
 
-One SQLite file among the user's data, in WAL mode, so that several processes may read while one
-writes. Every call opens a connection of its own: it may come from any thread, and a reader never
-sees half of a write. ``MIGRATIONS`` grow at their end and are never changed.
+One SQLite file among the user's data. Every call opens a connection of its own: it may come from
+any thread, and waits for another process's. Not in WAL mode: whoever enters or leaves that while
+another does is told "database is locked" at once (https://sqlite.org/wal.html, section 9).
+``MIGRATIONS`` grow at their end and are never changed.
 """
 
 from __future__ import annotations
@@ -44,11 +45,30 @@ MIGRATIONS: tuple[str, ...] = (
         summary TEXT NOT NULL, result BLOB NOT NULL
     );
     """,
+    # a number that was given anew passed for the deleted conversation's: now none ever is
+    """
+    ALTER TABLE turns RENAME TO old_turns;
+    ALTER TABLE conversations RENAME TO old_conversations;
+    CREATE TABLE conversations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, model TEXT NOT NULL,
+        system TEXT NOT NULL, thinking INTEGER, version INTEGER NOT NULL, created REAL NOT NULL,
+        changed REAL NOT NULL
+    );
+    CREATE TABLE turns (
+        conversation INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+        position INTEGER NOT NULL, role TEXT NOT NULL, content TEXT NOT NULL, facts TEXT NOT NULL,
+        PRIMARY KEY (conversation, position)
+    ) WITHOUT ROWID;
+    INSERT INTO conversations SELECT * FROM old_conversations;
+    INSERT INTO turns SELECT * FROM old_turns;
+    DROP TABLE old_turns;
+    DROP TABLE old_conversations;
+    """,
 )
 """The schema, version by version (``PRAGMA user_version`` counts those that were run)."""
 
 WAIT_SECONDS = 10.0
-"""How long a write waits for another process's."""
+"""How long a call waits for another process's."""
 KEPT_QUESTIONS = 500
 
 
@@ -63,7 +83,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A kept conversation. ``id`` None: not kept yet; ``version`` counts its writes."""
+    """A kept conversation. ``id`` None: not kept yet; ``version`` counts its writes; ``named``: its
+    title as it was read or written last, since another process may give it another."""
 
     title: str
     model: str
@@ -72,6 +93,7 @@ class Talk:
     thinking: bool | None = None
     id: int | None = None
     version: int = 0
+    named: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +146,6 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
             with closing(connection):
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA foreign_keys = ON")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -136,9 +156,12 @@ class Store:
                     raise
                 connection.commit()
         except (OSError, sqlite3.Error) as error:
+            held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
             raise StoreUnusable(
                 f"{self.path}, where results and conversations are kept, cannot be used: {error}.",
-                "Make room or move the file away; a new one is then begun.",
+                "Another program holds it: end that, and try again."
+                if held
+                else "Make room or move the file away; a new one is then begun.",
             ) from error
 
     # ---- conversations ------------------------------------------------------------------------
@@ -173,27 +196,34 @@ class Store:
                 None if thinking is None else bool(thinking),
                 identity,
                 version,
+                title,
             )
 
     def save(self, talk: Talk) -> Talk:
-        """Keep ``talk`` and return it with its id and version. Where another process has changed or
-        deleted it since it was read, it is kept as a new conversation: nothing is lost."""
+        """Keep ``talk`` and return it as it is kept. Where another process has changed or deleted
+        it since it was read, it becomes a new conversation: nothing is lost. A title that another
+        has given it meanwhile stays."""
         now = time.time()
-        facts = (talk.title, talk.model, talk.system, talk.thinking, now)
+        facts = (talk.model, talk.system, talk.thinking, now)
         with self.connection() as db:
             changed = db.execute(
-                "UPDATE conversations SET title = ?, model = ?, system = ?, thinking = ?,"
-                " changed = ?, version = version + 1 WHERE id = ? AND version = ?",
-                (*facts, talk.id, talk.version),
-            )
-            if changed.rowcount:
+                "UPDATE conversations SET title = CASE title WHEN ? THEN ? ELSE title END,"
+                " model = ?, system = ?, thinking = ?, changed = ?, version = version + 1"
+                " WHERE id = ? AND version = ? RETURNING title",
+                (talk.named, talk.title, *facts, talk.id, talk.version),
+            ).fetchone()
+            if changed is not None:
+                (title,) = changed
                 identity, version = talk.id, talk.version + 1
                 db.execute("DELETE FROM turns WHERE conversation = ?", (identity,))
             else:
+                title = talk.title
+                if db.execute("SELECT 1 FROM conversations WHERE id = ?", (talk.id,)).fetchone():
+                    title = f"{title} (2)"  # beside the other process's
                 added = db.execute(
                     "INSERT INTO conversations (title, model, system, thinking, changed, version,"
                     " created) VALUES (?, ?, ?, ?, ?, 1, ?)",
-                    (*facts, now),
+                    (title, *facts, now),
                 )
                 identity, version = added.lastrowid, 1
             db.executemany(
@@ -203,7 +233,7 @@ class Store:
                     for i, turn in enumerate(talk.turns)
                 ),
             )
-        return replace(talk, id=identity, version=version)
+        return replace(talk, title=title, id=identity, version=version, named=title)
 
     def rename(self, identity: int, title: str) -> None:
         with self.connection() as db:

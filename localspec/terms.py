@@ -13,6 +13,7 @@ class Term(NamedTuple):
     means: str
 
 
+_TEMPERATURE = "Temperature of the sampler: 0 always takes the likeliest token; higher varies more."
 TERMS: dict[str, Term] = {
     "tok/s": Term(
         "tok/s",
@@ -26,11 +27,28 @@ TERMS: dict[str, Term] = {
         "with speculation off, or when you ask for it. Its age stands beside it, and where "
         "there is room its context depth, because decoding slows as the context fills.",
     ),
+    "tok/s of a bench": Term(
+        "tok/s",
+        "Tokens that the decode steps of all runs of the row emitted / the time that these runs "
+        "took from their first token to their last, in the engine's own time. Reading the prompt "
+        "and drawing the screen are not in it.",
+    ),
+    "baseline of a bench": Term(
+        "baseline",
+        "The target without a drafter. It is a row of the same benchmark: its runs are made in "
+        "turns with the drafters', on the same prompts.",
+    ),
     "speedup": Term(
         "speedup",
         "Decode tok/s with the drafter / tok/s of the baseline. Above 1 the drafter pays off. In "
         "square brackets: the 95 % confidence interval. One that contains 1.00 shows no "
         "difference.",
+    ),
+    "speedup of a bench": Term(
+        "speedup",
+        "Decode tok/s with the drafter / the baseline's on the same prompt, and of these ratios "
+        "the (geometric) mean. Above 1 the drafter pays off. In square brackets: the 95 % "
+        "confidence interval. One that contains 1.00 shows no difference.",
     ),
     "accept length": Term(
         "accept length (AL)",
@@ -55,11 +73,22 @@ TERMS: dict[str, Term] = {
         "Of the steps with a draft, the share in which the first i drafted tokens were all "
         "accepted. It falls with i; where it gets low, longer drafts cost more than they yield.",
     ),
+    "reach": Term(
+        "reach % by position",
+        "Of the steps with a draft, the percentage in which the first i drafted tokens were all "
+        "accepted, for i = 1, 2, ... Where it gets low, longer drafts cost more than they yield.",
+    ),
     "step time": Term(
         "where a step's time goes",
         "draft: the drafter's work. verify: the target's pass over the draft. rollback: taking "
         "back what was rejected. overhead: sampling and the loop itself. rest: both of these. "
         "Averages over the steps so far.",
+    ),
+    "shares": Term(
+        "draft/verify/overhead %",
+        "Where the time of a step goes, in percent. draft: the drafter's work. verify: the "
+        "target's pass over the draft. overhead: sampling and the loop itself. rollback, where it "
+        "takes 1 % or more: taking back what was rejected.",
     ),
     "beta": Term(
         "beta",
@@ -79,7 +108,8 @@ TERMS: dict[str, Term] = {
     "drafted": Term(
         "drafted text",
         "Tinted: tokens that the drafter guessed and the target confirmed. The target "
-        "wrote the rest itself. The text is the same either way: acceptance is exact.",
+        "wrote the rest itself. The text is the same either way: acceptance is exact, but for near "
+        "ties. F7 sets it beside the baseline's.",
     ),
     "p and q": Term(
         "p and q",
@@ -87,24 +117,70 @@ TERMS: dict[str, Term] = {
         "before the likeliest is taken). q: the drafter's, after the sampler if its draft was "
         "sampled, else straight from its logits. n-gram drafts are looked up and have no q ('-'), "
         "nor have tokens that the target adds itself. p is '-' for drafted tokens behind a "
-        "rejected one: they were not looked at.",
+        "rejected one: they were not looked at; and from the token on where the answer, run again "
+        "for p and q, became another text.",
     ),
-    "temperature": Term(
-        "T", "Temperature of the sampler: 0 always takes the likeliest token; higher varies more."
-    ),
+    "temperature": Term("T", _TEMPERATURE),
+    "temp": Term("temp", _TEMPERATURE),
     "draft length": Term(
         "n", "The most tokens drafted per step; auto chooses anew for each step as many as pay off."
+    ),
+    "near tie": Term(
+        "near tie",
+        "A place where two tokens were as likely as rounding can tell. A batch of several tokens "
+        "rounds otherwise than one alone, and then the texts may part there, both right. Where "
+        "Chat only says that it is another text, A/B and Bench can tell why.",
+    ),
+    "beside other load": Term(
+        "beside other load",
+        "Other programs used a quarter of a processor or more meanwhile (of many processors, a "
+        "twentieth): the speed is lower and less steady than it would be.",
     ),
     "identical": Term(
         "identical",
         "Is the text, token for token, that of the baseline? A near tie is a place where two "
         "tokens were as likely as rounding can tell; anything else is a MISMATCH, a fault.",
     ),
+    "output": Term(
+        "output",
+        "Is the text, token for token, that of the baseline? ✓ 17/17: in all of so many runs. A "
+        "near tie is a place where two tokens were as likely as rounding can tell; anything else "
+        "is a MISMATCH, a fault. Where drafts are drawn by chance: ✓ distribution.",
+    ),
+    "runs": Term(
+        "runs",
+        "How many runs the row's figures are of. It is shown while it is measured, and where the "
+        "rows differ: tok/s beside each other are then of unlike prompts, while each speedup is of "
+        "the prompts that the row and the baseline both have.",
+    ),
+    "bases": Term(
+        "base",
+        "Which file of the target, and with which settings, the row is of, where there are "
+        "several. over reference: decode tok/s / that of the first base's baseline.",
+    ),
+    "tok/s of a comparison": Term(
+        "tok/s",
+        "Of the earlier result > of the later one: the (geometric) mean of the decode tok/s on the "
+        "prompts that both have. All tokens / all time, which the table of one result shows, are "
+        "another figure.",
+    ),
+    "speedup of a comparison": Term(
+        "speedup",
+        "Of the earlier result > of the later one: decode tok/s with the drafter / the baseline's "
+        "on the same prompt, and of these ratios the (geometric) mean over the prompts that both "
+        "have.",
+    ),
+    "base of a comparison": Term(
+        "base",
+        "Which file of the target, and with which settings, the row is of, where there are "
+        "several.",
+    ),
     "change": Term(
         "change",
         "The later result / the earlier one, prompt by prompt, with its 95 % confidence interval. "
         "tok/s also carry the heat and load of two different hours; speedups, each measured "
-        "against its own baseline, do not. REGRESSION: shown to be slower.",
+        "against its own baseline, do not. REGRESSION: shown to be slower; better: to be faster, "
+        "at 95 % confidence, corrected for the number of rows.",
     ),
     "verdict": Term(
         "verdict",
@@ -115,7 +191,8 @@ TERMS: dict[str, Term] = {
         "pairs",
         "A run of the baseline and one of the drafter next to it, in random order, so that heat "
         "and other load hit both. They go on until the interval is narrow: its width decides, "
-        "never who is ahead.",
+        "never who is ahead. A few that were disturbed or cut short are made again; of both one "
+        "counts. All numbers here are of the pairs that count.",
     ),
     "race": Term(
         "race",
@@ -132,6 +209,18 @@ TERMS: dict[str, Term] = {
         "drafters",
         "What drafts for the model. ★ marks the one used unless you choose another; a dim "
         "one is still to be downloaded. ngram needs no file and goes with every model.",
+    ),
+    "model size": Term(
+        "size",
+        "Of the model's file; of one that is not here, of the quantisation that its entry names "
+        "first. Empty: the catalogue does not say; p asks the Hub.",
+    ),
+    "state": Term(
+        "state",
+        "✓ here, or the program whose file it is. ·: not here, Enter or p downloads it. · to "
+        "install: it comes with a package; Enter says which. ━─ and a share: on its way. ‖: a "
+        "download that was stopped or failed, with what is kept of it; p goes on. ✗: the file "
+        "cannot be used; i says why.",
     ),
     "download": Term(
         "download",

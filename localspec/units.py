@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import IO
 
+MORE_DIGITS = 6
+"""So many at most, of a figure that is all but equal to another."""
+
 
 def duration(seconds: float) -> str:
     """ "45 s", "2 min 10 s", "1 h 5 min"."""
@@ -13,6 +16,37 @@ def duration(seconds: float) -> str:
     if total < 3600:
         return f"{total // 60} min {total % 60} s"
     return f"{total // 3600} h {total % 3600 // 60} min"
+
+
+def with_interval(
+    value: float,
+    interval: tuple[float, float],
+    digits: int = 2,
+    *,
+    no_difference: float = 1.0,
+    sign: str = "",
+) -> tuple[str, str, str]:
+    """A figure and the ends of its interval: "1.02", "1.003", "1.03". Where the interval leaves out
+    ``no_difference``, none of them is rounded to it: that end is why there is a verdict."""
+    low, high = interval
+    outside = not low <= no_difference <= high
+
+    def written(number: float) -> str:
+        for places in range(digits, digits + MORE_DIGITS):
+            rounded = round(number, places) + 0.0  # never "-0.0"
+            if rounded != no_difference or number == no_difference or not outside:
+                break
+        return f"{rounded:{sign}.{places}f}"
+
+    return written(value), written(low), written(high)
+
+
+def speedup(value: float, interval: tuple[float, float] | None) -> str:
+    """ "1.12x [1.05, 1.19]"."""
+    if interval is None:
+        return f"{value:.2f}x"
+    shown, low, high = with_interval(value, interval)
+    return f"{shown}x [{low}, {high}]"
 
 
 def many(n: int, what: str, plural: str = "") -> str:
@@ -49,6 +83,11 @@ def parameters(n: int) -> str:
         if n >= 0.9995 * size:
             return f"{n / size:.3g}{unit}"
     return str(n)
+
+
+def exact(number: float) -> str:
+    """As short as it can be and still be read as this very number: "0.8", "1234567"."""
+    return str(int(number)) if float(number).is_integer() else repr(number)
 
 
 def shortened(name: str, width: int) -> str:

@@ -16,7 +16,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -163,6 +163,8 @@ class HubServer:
         self.held = threading.Event()
         """Set once a request waits at ``hold_at``."""
         self.lock = threading.Lock()
+        self.forgotten = 0
+        """How often: a request from before adds nothing to the counts since."""
         hub = self
 
         class Handler(_Handler):
@@ -218,6 +220,7 @@ class HubServer:
     def forget(self) -> None:
         """Counts and notes start anew; repos stay."""
         with self.lock:
+            self.forgotten += 1
             self.requests.clear()
             self.sent.clear()
             self.faults.clear()
@@ -400,20 +403,27 @@ class _Handler(BaseHTTPRequestHandler):
         if self.method == "HEAD":
             return
         stops = [s for s in (fault.cut_at, fault.hold_at) if s is not None]
-        sent = 0
+        sent, began = 0, self.server_hub.forgotten
+
+        def count(size: int) -> None:
+            with self.server_hub.lock:
+                if self.server_hub.forgotten == began:
+                    counts = self.server_hub.sent
+                    counts[path] = counts.get(path, 0) + size
+
         for part in _parts(content[first : last + 1], stops):
             if fault.cut_at == sent:
                 break
             if fault.hold_at == sent:
                 self.server_hub.held.set()
                 self.server_hub.release.wait()
-            with suppress(OSError):
+            count(len(part))  # before: who has it may look at once
+            try:
                 self.wfile.write(part)
-                sent += len(part)
-                with self.server_hub.lock:
-                    self.server_hub.sent[path] = self.server_hub.sent.get(path, 0) + len(part)
-                continue
-            break
+            except OSError:
+                count(-len(part))
+                break
+            sent += len(part)
         if sent < last + 1 - first:
             self.close_connection = True
 

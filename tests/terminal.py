@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import psutil
 import pyte
+from patience import FOREVER
 
 KEYS = {
     "enter": "\r",
@@ -78,11 +79,11 @@ class Terminal:
             above = ["".join(line[x].data for x in columns) for line in self._screen.history.top]
         return "\n".join([*(line.rstrip() for line in above), self.text])
 
-    def wait_for(self, *words: str, seconds: float = 60) -> str:
+    def wait_for(self, *words: str, seconds: float = FOREVER) -> str:
         """What is on the screen as soon as all of ``words`` are."""
         return self.until(lambda: all(word in self.text for word in words), repr(words), seconds)
 
-    def until(self, what: Callable[[], bool], name: str, seconds: float = 60) -> str:
+    def until(self, what: Callable[[], bool], name: str, seconds: float = FOREVER) -> str:
         deadline = time.monotonic() + seconds
         while not what():
             ended = self.process.poll() is not None and not self._reader.is_alive()
@@ -127,7 +128,7 @@ class Terminal:
     def hang_up(self) -> None:
         """The terminal is gone; nobody tells the program, which never took it for its own."""
         self._gone = True
-        self._reader.join(5)
+        self._reader.join()
         os.close(self._master)
 
     # ---- inside -------------------------------------------------------------------------------

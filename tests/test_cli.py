@@ -215,6 +215,7 @@ def test_a_drafter_path_with_a_comma_stays_whole(
         "bench -m demo --drafter ,",
         "bench -m demo --ctx 0",
         "bench -m demo --threads 0",
+        "chat -m demo --threads 513",
         "bench -m demo --gpu-layers -2",
         "bench -m demo --kv-type q9",
         "bench -m demo --flash-attn maybe",
@@ -560,3 +561,31 @@ def test_a_reader_that_leaves_is_no_bug() -> None:
         process.stdout.close()
         err = process.stderr.read().decode()
     assert "bug" not in err and "Traceback" not in err
+
+
+def test_ctrl_c_before_there_is_anything_to_keep_leaves_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_args: list[str]) -> int:
+        raise KeyboardInterrupt  # as in the midst of an import
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert code_of("doctor") == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.parametrize("words", [["--version"], ["models", "list"], ["--help"]])
+def test_where_the_output_cannot_be_written_it_is_said(words: list[str]) -> None:
+    command = [sys.executable, "-m", "localspec", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "localspec: What was to be shown could not be written: No space left on device.\n"
+        "Make room for it.\n"
+    )
+    closing = "import os, sys; os.close(1); os.execv(sys.argv[1], sys.argv[1:])"
+    closed = [sys.executable, "-c", closing, *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -126,6 +126,25 @@ def test_a_quota_lowers_the_threads(
     assert machine.default_threads() == threads
 
 
+@pytest.mark.parametrize(
+    ("cores", "allowed", "quota", "threads"),
+    [
+        (16, 16, None, 15),
+        (2, 2, None, 2),  # a half of two is more than drawing costs
+        (8, 16, None, 8),  # what draws has second hardware threads, or efficiency cores
+        (16, 16, 8.0, 7),
+    ],
+)
+def test_a_processor_of_many_is_left_to_what_draws(
+    monkeypatch: pytest.MonkeyPatch, cores: int, allowed: int, quota: float | None, threads: int
+) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(machine, "_allowed_cpus", lambda: set(range(allowed)))
+    monkeypatch.setattr(machine, "_linux_cores", lambda allowed, root: cores)
+    monkeypatch.setattr(machine, "_cgroup_limit", lambda root: quota)
+    assert machine.threads_beside_drawing() == threads
+
+
 def test_the_real_machine_has_a_thread_to_use() -> None:
     assert 1 <= machine.default_threads() <= (psutil.cpu_count() or 1)
 
@@ -193,6 +212,17 @@ def test_a_process_that_ended_is_left_out(busy, monkeypatch: pytest.MonkeyPatch)
     busy.kill()
     busy.wait()
     assert meter.sample().other_load == pytest.approx(0.5, abs=0.1)  # less our own few ticks
+
+
+@pytest.mark.parametrize(
+    ("processors", "load", "felt"),
+    [(2, 0.1, False), (2, 0.13, True), (16, 0.03, False), (16, 0.051, True), (2, None, False)],
+)
+def test_what_of_other_load_is_felt(
+    monkeypatch: pytest.MonkeyPatch, processors: int, load: float | None, felt: bool
+) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda: processors)
+    assert machine.competes(load) is felt
 
 
 def test_a_competing_process_is_named(busy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
+from patience import FOREVER
 
 from localspec import store as module
 from localspec.errors import StoreError
@@ -54,8 +57,18 @@ def test_what_another_process_changed_or_deleted_meanwhile_is_not_overwritten(
     fork = store.save(replace(mine, turns=(*mine.turns, Turn("user", "mine"))))
     assert fork.id != theirs.id
     assert store.talk(theirs.id or 0).turns[-1].content == "theirs"
+    assert (fork.title, theirs.title) == ("Lists (2)", "Lists")
     store.delete(fork.id or 0)
     assert store.save(fork).turns[-1].content == "mine"
+
+
+def test_a_deleted_conversation_s_number_is_never_another_s(store: Store) -> None:
+    mine = store.save(TALK)
+    store.delete(mine.id or 0)
+    theirs = store.save(replace(TALK, title="Precious"))
+    more = store.save(replace(mine, turns=(*mine.turns, Turn("user", "mine"))))
+    assert len({mine.id, theirs.id, more.id}) == 3
+    assert store.talk(theirs.id or 0) == theirs
 
 
 def test_questions_are_kept_once_each_the_newest_last(
@@ -89,6 +102,15 @@ def test_a_benchmark_is_kept_whole_listed_and_deleted(store: Store) -> None:
     assert store.keep_bench(3e9, "demo", {}, {}) == later + 1
 
 
+def test_a_title_given_by_another_process_stays(store: Store) -> None:
+    here = store.save(TALK)
+    store.rename(here.id or 0, "There")
+    again = store.save(replace(here, turns=here.turns * 2))
+    assert (again.title, len(store.talk(again.id or 0).turns)) == ("There", 4)
+    assert store.save(replace(again, title="Here")).title == "Here"
+    assert [entry.title for entry in store.talks()] == ["Here"]
+
+
 def test_trying_whether_a_benchmark_could_be_kept_leaves_nothing(store: Store) -> None:
     store.check_benches()
     assert store.benches() == []
@@ -109,12 +131,17 @@ def test_what_the_first_version_kept_is_there_beside_benchmarks(
             store.benches()
     assert store.benches() == []
     assert store.talk(kept.id or 0) == kept
+    store.delete(kept.id or 0)
+    assert store.save(TALK).id != kept.id
+    with store.connection() as db:
+        assert db.execute("SELECT count(*) FROM turns").fetchone() == (len(TALK.turns),)
     assert store.keep_bench(1e9, "demo", {}, {}) == 1
 
 
 WRITER = """\
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from localspec.store import Store, Talk, Turn
 store = Store(Path(sys.argv[1]))
 for i in range(10):
@@ -127,10 +154,42 @@ def test_processes_may_write_at_the_same_time(store: Store) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(store.path), name]) for name in "ab"
     ]
-    assert [w.wait(60) for w in writers] == [0, 0]
+    assert [w.wait(FOREVER) for w in writers] == [0, 0]
     names = [f"{n} {i}" for n in "ab" for i in range(10)]
     assert sorted(e.title for e in store.talks()) == names
     assert sorted(b.target for b in store.benches()) == names
+
+
+BEGINNER = """\
+import os, sys
+from pathlib import Path
+from localspec.store import Store
+if hasattr(os, "sched_setaffinity"):  # a test's own core is one: they must really meet
+    os.sched_setaffinity(0, range(os.cpu_count()))
+for path in sys.stdin:
+    Store(Path(path.strip())).asked("Why?")
+    print("kept", flush=True)
+"""
+
+
+def test_processes_may_begin_the_store_at_the_same_time(tmp_path: Path) -> None:
+    """Each of many new files by three at once: the moments in which it fits badly are short."""
+    with ExitStack() as stack:
+        beginners = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", BEGINNER], stdin=PIPE, stdout=PIPE, text=True, bufsize=1
+                )
+            )
+            for _ in range(3)
+        ]
+        for attempt in range(150):
+            for beginner in beginners:
+                assert beginner.stdin
+                beginner.stdin.write(f"{tmp_path / str(attempt) / 'localspec.db'}\n")
+            for beginner in beginners:
+                assert beginner.stdout
+                assert beginner.stdout.readline() == "kept\n"
 
 
 def test_the_writes_of_another_process_are_noticed_once_and_reads_never(store: Store) -> None:
@@ -163,6 +222,16 @@ def test_a_migration_keeps_what_is_there_and_a_failing_one_changes_nothing(
     monkeypatch.setattr(module, "MIGRATIONS", first)
     with pytest.raises(StoreError, match="newer"):
         store.talks()
+
+
+def test_what_another_program_holds_is_not_to_be_moved_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save(TALK)
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.0)
+    with store.connection(), pytest.raises(StoreError, match="locked") as told:
+        store.talks()
+    assert "Another program holds it" in told.value.hint
 
 
 def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:

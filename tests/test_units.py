@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from localspec.units import folded, parameters, passes
+from localspec.units import folded, parameters, passes, speedup, with_interval
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,30 @@ def test_replays_are_told_apart_among_the_passes() -> None:
     told = {passes(1, 0): "1 pass", passes(84, 35): "84 passes, 35 of them replays"}
     assert list(told) == list(told.values())
     assert passes(9, 1) == "9 passes, 1 of them a replay"
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "shown"),
+    [
+        (1.017, (1.003, 1.031), "1.02x [1.003, 1.03]"),
+        (1.002, (1.0004, 1.004), "1.002x [1.0004, 1.004]"),
+        (0.98, (0.96, 0.9971), "0.98x [0.96, 0.997]"),
+        (1.017, (0.997, 1.031), "1.02x [1.00, 1.03]"),  # it holds 1: so it may look
+        (1.12, (1.05, 1.19), "1.12x [1.05, 1.19]"),
+        (1.0, (1.0, 1.0), "1.00x [1.00, 1.00]"),
+        (1.003, None, "1.00x"),
+    ],
+)
+def test_an_end_that_shows_a_difference_is_never_rounded_to_none(
+    value: float, interval: tuple[float, float] | None, shown: str
+) -> None:
+    assert speedup(value, interval) == shown
+
+
+def test_so_it_is_with_a_change_in_percent() -> None:
+    as_change = {"digits": 1, "no_difference": 0.0, "sign": "+"}
+    assert with_interval(1.2, (0.03, 2.4), **as_change) == ("+1.2", "+0.03", "+2.4")
+    assert with_interval(1.2, (-0.03, 2.4), **as_change) == ("+1.2", "+0.0", "+2.4")
 
 
 class Terminal(io.StringIO):

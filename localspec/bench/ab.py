@@ -18,7 +18,7 @@ from localspec.bench.analysis import Measured, analyse
 from localspec.bench.audit import Audit, audit
 from localspec.bench.plan import Candidate, Phase, Plan, make_candidates
 from localspec.bench.prepare import fit_together, fitting_of, make_plan, temperatures
-from localspec.bench.rows import Row
+from localspec.bench.rows import Row, pair_up
 from localspec.bench.runner import Comparing, Event, Measurement, Notice, Runner
 from localspec.bench.sessions import Sessions
 from localspec.bench.statistics import Comparison
@@ -56,10 +56,21 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The figures of both sides after so many pairs."""
+    """How it stands: all figures are of the runs in ``pairs`` and of no others, so that the speeds
+    of both sides fit their ratio. A pair is the drafted run and the baseline's next to it."""
 
     baseline: Measured
     drafted: Measured
+    pairs: tuple[tuple[Row, Row], ...]
+
+    @classmethod
+    def of(cls, planned: Planned, rows: Sequence[Row]) -> Standing:
+        """``rows``: of those that were made twice it is decided which count."""
+        pairs = pair_up(rows, planned.drafted.key, planned.baseline.key)
+        # a baseline's run made to stand beside a repeated one: here it is the one that counts
+        own = [replace(r, flags=r.flags - {"pairing"}) for pair in pairs for r in pair]
+        table = analyse(planned.plan, own)
+        return cls(table[planned.baseline.key], table[planned.drafted.key], tuple(pairs))
 
     @property
     def comparison(self) -> Comparison:
@@ -84,14 +95,28 @@ class Outcome:
     @property
     def disturbed(self) -> tuple[int, int]:
         """Of the runs that the figures are made of: how many were disturbed, and all."""
-        runs = [r for r in self.measurement.rows if r.in_pairs]
+        runs = [r for pair in self.standing.pairs for r in pair]
         return sum("disturbed" in r.flags for r in runs), len(runs)
 
     @property
+    def left_out(self) -> str:
+        """How many of the runs are in no figure, and why; empty where all are, or none."""
+        rows, pairs = self.measurement.rows, self.standing.pairs
+        out = len(rows) - 2 * len(pairs)
+        if not out or not pairs:
+            return ""
+        again = {drafted.slot.run for drafted, _ in pairs if drafted.slot.phase == "repeat"}
+        first = sum(r.slot.phase == "main" and r.slot.run in again for r in rows)
+        why = [f"{many(len(again), 'pair was', 'pairs were')} made again"] if again else []
+        if half := out - first:
+            why.append(f"{many(half, 'run is of a pair', 'runs are of pairs')} not made whole")
+        return f"left out: {out} of {many(len(rows), 'run')} ({', '.join(why)})."
+
+    @property
     def ending(self) -> str:
-        """How many pairs there are, and why there are no more: "12 pairs · the interval is still
-        wide: the runs vary · the engine died once"."""
-        made, pairs = self.measurement, self.standing.comparison.pairs
+        """How many pairs there are, and why there are no more: "12 of 15 pairs count · the interval
+        is still wide: the runs vary · the engine died once"."""
+        made = self.measurement
         found = [made.status[c.key] for c in (self.planned.baseline, self.planned.drafted)]
         refused = next((s.reason for s in found if s.state == "refused"), None)
         no_engine = next((s.reason for s in found if s.state == "interrupted"), None)
@@ -109,10 +134,18 @@ class Outcome:
         else:
             why = "the interval is still wide: the runs vary"
         died = f"the engine died {_times(crashes)}" if crashes else ""
-        many_pairs = many(pairs, "pair") if pairs else "nothing was measured"
-        if not pairs and any(r.in_pairs for r in made.rows):
-            many_pairs = "no pair was made whole"
-        return " · ".join(filter(None, (many_pairs, why, died)))
+        return " · ".join(filter(None, (self._how_many, why, died)))
+
+    @property
+    def _how_many(self) -> str:
+        rows, pairs = self.measurement.rows, len(self.standing.pairs)
+        begun = len({(r.slot.phase, r.slot.block, r.slot.run) for r in rows})
+        if not pairs:
+            whole = any(r.in_pairs for r in rows)
+            return "no pair was made whole" if whole else "nothing was measured"
+        if pairs == begun:
+            return many(pairs, "pair")
+        return f"{pairs} of {begun} pairs count{'s' if pairs == 1 else ''}"
 
 
 Tell = Callable[[Event | Planned | Standing], None]
@@ -172,8 +205,14 @@ def measure(
     sessions = Sessions(engine, start, plan.context, together, fitting.check)
     try:
         watch = _Watch(planned, sessions, tell, control)
-        measurement = Runner(plan, sessions, tell, enough=watch.enough, interval=LIVE_SECONDS).run()
-        standing = _standing(planned, measurement.judged)
+
+        def enough(phase: Phase, rows: Sequence[Row]) -> bool:
+            lost = runner.so_far().status[planned.drafted.key].given_up
+            return lost or watch.enough(phase, rows)
+
+        runner = Runner(plan, sessions, tell, enough=enough, interval=LIVE_SECONDS)
+        measurement = runner.run()
+        standing = Standing.of(planned, measurement.judged)
         tell(standing)
         replaying = None if measurement.interrupted else sessions
         found = audit(
@@ -202,19 +241,13 @@ class _Watch:
     def enough(self, phase: Phase, rows: Sequence[Row]) -> bool:
         if phase == "main" and self._sessions.together and len(rows) % 2:
             return False  # in the middle of a pair
-        self._control.hold()
-        if phase != "main":
-            return self._control.finished()
-        standing = _standing(self._planned, rows)
+        # of what is made again it is decided in the end which run counts
+        standing = Standing.of(self._planned, [r for r in rows if r.slot.phase == "main"])
         if standing.comparison.pairs > self._pairs:
             self._pairs = standing.comparison.pairs
             self._tell(standing)
-        return standing.narrow or self._control.finished()
-
-
-def _standing(planned: Planned, rows: Sequence[Row]) -> Standing:
-    table = analyse(planned.plan, rows)
-    return Standing(table[planned.baseline.key], table[planned.drafted.key])
+        self._control.hold()  # whoever holds it sees the pair that is whole
+        return (phase == "main" and standing.narrow) or self._control.finished()
 
 
 def _candidates(options: BenchOptions, target: Target) -> tuple[Candidate, ...]:

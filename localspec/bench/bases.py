@@ -19,6 +19,7 @@ from localspec.errors import NotHere, UsageError
 from localspec.gguf_header import check_model_file
 from localspec.gguf_names import is_gguf, quant_of, stem_of, variants, with_quant, without_quant
 from localspec.pairing import check_same_model
+from localspec.paths import kind_here
 from localspec.records import BenchOptions, FlashAttention
 from localspec.reference import HubReference, parse_reference, reference_of
 
@@ -102,7 +103,7 @@ def _target(model: str, quant: str) -> Target:
         return _of_repository(replace(reference, file=None, quant=quant))
     catalogue = Catalogue.load()
     name, _ = catalogue.split(model)
-    if name in catalogue.names and not Path(model).is_file():
+    if name in catalogue.names and kind_here(model) != "file":
         return _of_catalogue(catalogue, name, quant)
     path = locate(model)
     assert isinstance(path, Path)  # of a reference it was seen above

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from localspec.bench.drawings import named
 from localspec.bench.history import best
+from localspec.bench.pairs import speeds_of
 from localspec.bench.svg import (
     FAINT,
     GREEN,
@@ -20,7 +20,8 @@ from localspec.bench.svg import (
     size_for,
     text,
 )
-from localspec.bench.table import number, percent
+from localspec.bench.table import named, number, percent, speedup
+from localspec.units import with_interval
 
 Json = dict[str, Any]
 WIDTH, HEIGHT, EDGE = 1200.0, 630.0, 64.0
@@ -68,7 +69,7 @@ def _measured(result: Json, chosen: Json) -> list[str]:
         if c["method"] == "none" and c["temperature"] == chosen["temperature"]
     )
     colour, interval = _colour(chosen), chosen["speedup_ci"]
-    big = f"{chosen['speedup']:.2f}x"
+    big = speedup(chosen).split()[0]
     words = {
         "faster": "faster",
         "slower": "slower than without",
@@ -77,11 +78,10 @@ def _measured(result: Json, chosen: Json) -> list[str]:
     said = words.get(chosen["verdict"] or "", "no verdict")
     if chosen["verdict"] == "faster":
         said = "as fast as the reference" if result.get("bases") else "as fast as without a drafter"
-    sure = (
-        f"95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
-        if interval is not None
-        else "too few runs for an interval"
-    )
+    sure = "too few runs for an interval"
+    if interval is not None:
+        _, low, high = with_interval(chosen["speedup"], interval)
+        sure = f"95 % interval {low} to {high}"
     if _output(chosen) == DIFFERS:
         said, sure = "OUTPUT DIFFERS", "so this speed means nothing until that is explained"
     parts = [
@@ -96,20 +96,25 @@ def _measured(result: Json, chosen: Json) -> list[str]:
 
 
 def _bars(result: Json, chosen: Json, plain: Json, colour: str) -> list[str]:
-    """Both speeds, to one scale."""
-    most = max(plain["decode_tps"] or 0, chosen["decode_tps"] or 0) or 1
-    wide, y, parts = COLUMN - EDGE - 170, 396.0, []
-    for candidate, paint in ((plain, GREY), (chosen, colour)):
-        tps = candidate["decode_tps"]
-        who = named(result, candidate)
+    """Both speeds, to one scale: those whose quotient is the speedup above them. The table's, which
+    are all tokens / all time, may lie the other way round."""
+    speeds = speeds_of(result, chosen, plain)
+    if speeds is None:
+        return []
+    wide, y, parts = COLUMN - EDGE - 170, 391.0, []
+    for candidate, tps, paint in zip((plain, chosen), speeds, (GREY, colour), strict=True):
+        who = named(candidate, result["candidates"])
         if candidate["method"] == "none":
-            who = "no drafter" + (f" on {candidate['base']}" if candidate.get("base") else "")
+            who = who.replace("baseline", "no drafter", 1)
         parts.append(text(EDGE, y, fitted(who, 20, wide), size=20))
-        length = (tps or 0) / most * wide
+        length = tps / max(speeds) * wide
         parts.append(rect(EDGE, y + 9, length, 22, paint, 4))
-        speed = f"{number(tps, 1 if (tps or 0) < 100 else 0)} tok/s"
+        speed = f"{number(tps, 1 if tps < 100 else 0)} tok/s"
         parts.append(text(EDGE + length + 12, y + 27, speed, size=20, bold=True))
         y += 66
+    over = "prompts" if len(result["prompts"]) > 1 else "runs"
+    said = f"tok/s: geometric means over the {over}, as the speedup is"
+    parts.append(text(EDGE, y - 11, said, size=15, colour=SOFT))
     return parts
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import platformdirs
 
-from localspec import machine
+from localspec import interrupts, machine
 from localspec.bench import gates, history
 from localspec.bench import report as reports
 from localspec.bench import resume as resuming
@@ -34,6 +34,7 @@ from localspec.catalog import Target, left_out, not_of_trees, resolve_drafters
 from localspec.engine.client import Engine, connect
 from localspec.engine.fitting import Fitting
 from localspec.errors import DoesNotFit, LocalspecError, UsageError
+from localspec.paths import kind_here
 from localspec.records import BenchOptions, DrafterSettings, LoadSettings, ModelInfo
 
 INTERRUPTED = 130
@@ -112,6 +113,7 @@ def bench(options: BenchOptions) -> int:
     selection = select(options)
     with display(make_console(stderr=True), quiet=options.quiet) as show:
         report = measure(selection, show, unfinished)
+    interrupts.keeping()
     result = reports.result(report)
     failed = write_all(
         outputs, result
@@ -146,7 +148,7 @@ def _say_how_to_go_on(
 ) -> None:
     """What is finished of an interrupted bench is kept, asked for or not."""
     name = options.json
-    if name is None or failed is not None or not Path(name).expanduser().is_file():
+    if name is None or failed is not None or kind_here(name) != "file":
         folder = Path(platformdirs.user_state_dir("localspec", appauthor=False))
         name = str(folder / "interrupted.json")
         try:
@@ -336,7 +338,7 @@ def _costs(
     try:
         found, left_out = cost_models(measurement.plan, table, sessions)
     except KeyboardInterrupt:
-        sessions.restart()
+        sessions.engine.close()  # it measures on
         show.say("Stopped: the cost model is left out, the benchmark is whole.")
         return None
     for line in left_out:

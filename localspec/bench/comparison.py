@@ -11,21 +11,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from localspec.bench.rows import IN_NO_FIGURE
+from localspec.bench.pairs import Both, Key, Where, both, key_of, means, pairs_of, rows_of
 from localspec.bench.statistics import Comparison, Pair, Verdict, compare, verdicts
-from localspec.bench.table import name
+from localspec.bench.table import name, named
 
 Json = dict[str, Any]
-Key = tuple[str, str, str, float]
-"""A candidate of any result: base, drafter, draft length, temperature."""
-Where = tuple[str, str, str]
-"""A prompt of any result: workload, id, and the hash of its tokens."""
-
-Both = tuple[float, float]
-"""A figure of the first result and of the second."""
 
 MACHINE = {
     "cpu": "processor",
@@ -113,11 +105,11 @@ def compare_results(before: Json, after: Json) -> Compared:
         a, b = _speeds(before, old[key]), _speeds(after, new[key])
         prompts |= a.keys() & b.keys()
         tps[key] = _paired(a, b)
-        of[key] = _both(a, b), None
+        of[key] = both(a, b), None
         if old[key]["method"] != "none":
             gained, then = _speedups(before, old[key]), _speedups(after, new[key])
             speedups[key] = _paired(gained, then)
-            of[key] = of[key][0], _both(gained, then)
+            of[key] = of[key][0], both(gained, then)
     of_tps, of_speedup = verdicts(tps), verdicts(speedups)
     return Compared(
         changes=tuple(
@@ -178,18 +170,10 @@ def _paired(before: Mapping[Where, float], after: Mapping[Where, float]) -> Comp
     return compare([Pair(w[0], f"{w[1]} {w[2]}", after[w] - before[w]) for w in both])
 
 
-def _both(before: Mapping[Where, float], after: Mapping[Where, float]) -> Both | None:
-    """What ``_paired`` compares, of each: the second over the first is the change it finds."""
-    both = [w for w in before if w in after]
-    if not both:
-        return None
-    return math.exp(fmean(before[w] for w in both)), math.exp(fmean(after[w] for w in both))
-
-
 def _speeds(result: Json, candidate: Json) -> dict[Where, float]:
     """log tok/s by prompt, the mean of its runs."""
-    rows = [r for r in _rows_of(result, candidate) if "pairing" not in r["flags"]]
-    return _means(result, ((r, math.log(r["decode_tps"])) for r in rows))
+    rows = [r for r in rows_of(result, candidate) if "pairing" not in r["flags"]]
+    return means(result, ((r, math.log(r["decode_tps"])) for r in rows))
 
 
 def _speedups(result: Json, candidate: Json) -> dict[Where, float]:
@@ -199,51 +183,14 @@ def _speedups(result: Json, candidate: Json) -> dict[Where, float]:
         c
         for c in result["candidates"]
         if c["method"] == "none"
-        and (_key(c)[0], c["temperature"]) == (_key(candidate)[0], candidate["temperature"])
+        and (key_of(c)[0], c["temperature"]) == (key_of(candidate)[0], candidate["temperature"])
     )
-    partners = {_place(r): r for r in _rows_of(result, baseline)}
-    rows = [
-        r
-        for r in _rows_of(result, candidate)
-        if "pairing" not in r["flags"]
-        and _place(r) in partners
-        and (r["phase"] == "confirm") == candidate["confirmed"]
-    ]
-    return _means(
-        result,
-        ((r, math.log(r["decode_tps"] / partners[_place(r)]["decode_tps"])) for r in rows),
-    )
-
-
-def _rows_of(result: Json, candidate: Json) -> list[Json]:
-    """The candidate's runs that have a speed and may be compared."""
-    return [
-        r
-        for r in result["rows"]
-        if _key(r) == _key(candidate) and r["decode_tps"] and not IN_NO_FIGURE & set(r["flags"])
-    ]
-
-
-def _place(row: Json) -> tuple[Any, ...]:
-    return row.get("sitting", 0), *(row[k] for k in ("phase", "block", "run", "workload", "prompt"))
-
-
-def _means(result: Json, found: Iterable[tuple[Json, float]]) -> dict[Where, float]:
-    hashes = {(p["workload"], p["id"]): p["sha256"] for p in result["prompts"]}
-    by_prompt: dict[Where, list[float]] = {}
-    for row, value in found:
-        place = row["workload"], row["prompt"]
-        if place in hashes:  # not of one that --quick had no time for
-            by_prompt.setdefault((*place, hashes[place]), []).append(value)
-    return {where: fmean(values) for where, values in by_prompt.items()}
+    pairs = pairs_of(result, candidate, baseline)
+    return means(result, ((r, math.log(r["decode_tps"] / b["decode_tps"])) for r, b in pairs))
 
 
 def _by_key(result: Json) -> dict[Key, Json]:
-    return {_key(c): c for c in result["candidates"]}
-
-
-def _key(it: Json) -> Key:
-    return it.get("base", ""), it["drafter"], str(it["n_max"]), it["temperature"]
+    return {key_of(c): c for c in result["candidates"]}
 
 
 # ---- what is not the same ---------------------------------------------------------------------
@@ -264,7 +211,7 @@ def _apart(before: Json, after: Json, both: Iterable[tuple[Json, Json]]) -> list
     for old, new in both:
         if old.get("file") and (other := _other_file(old, new)):
             found.append(f"another drafter {name(old)}: {other}")
-    return found
+    return list(dict.fromkeys(found))  # once for all temperatures
 
 
 def _other_file(a: Json, b: Json) -> str | None:
@@ -297,11 +244,13 @@ def _settings(before: Json, after: Json) -> list[str]:
 
 
 def _missing(before: Json, after: Json) -> list[str]:
-    found = []
+    found, among = [], [*before["candidates"], *after["candidates"]]
     for one, other, which in ((before, after, "first"), (after, before, "second")):
         known = _by_key(other)
         found += [
-            f"{name(c)} only in the {which}" for k, c in _by_key(one).items() if k not in known
+            f"{named(c, among)} only in the {which}"
+            for k, c in _by_key(one).items()
+            if k not in known
         ]
         alone = len(_prompts(one) - _prompts(other))
         if alone:

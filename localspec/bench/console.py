@@ -11,7 +11,9 @@ PLAIN_WIDTH = 140
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    console = Console(stderr=stderr)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(stderr=stderr, width=PLAIN_WIDTH)
-    return console
+    """Names of models, files and workloads go through it: what is in brackets is no markup, and
+    ``:llama:`` is no picture."""
+    plain = Console(stderr=stderr, markup=False, emoji=False)
+    if not plain.is_terminal and "COLUMNS" not in os.environ:
+        plain = Console(stderr=stderr, width=PLAIN_WIDTH, markup=False, emoji=False)
+    return plain

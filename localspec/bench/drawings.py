@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, product
 from math import log
 from typing import Any
 
@@ -18,11 +18,13 @@ from localspec.bench.series import (
 )
 from localspec.bench.svg import (
     COLOURS,
+    DASHES,
     FAINT,
     GREEN,
     GREY,
     INK,
     RED,
+    SHAPES,
     SOFT,
     document,
     dot,
@@ -30,7 +32,9 @@ from localspec.bench.svg import (
     line,
     moved,
     path,
+    point,
     rect,
+    shortened_to,
     text,
     ticks,
     width_of,
@@ -39,17 +43,25 @@ from localspec.bench.table import (
     UNICODE,
     contenders,
     heading,
-    label,
-    name,
+    named,
     number,
     speedup,
+    unlike_quotients,
+    unlike_runs,
     verdict,
 )
 
 Json = dict[str, Any]
 WIDTH = 820
-LABELS = 200
-"""Of the names at the left."""
+LABELS, MOST_LABELS = 200.0, 270.0
+"""Of the names at the left, by how wide they are."""
+GAP = 14.0
+LEGEND = 250.0
+"""Of the names at the right of a plot of lines."""
+SAMPLE = 26.0
+"""Of a line, before its name there."""
+SIZE, SMALLEST = 13.0, 11.0
+"""Of letters: names that are wider get smaller ones, and are shortened where that is not enough."""
 ROW = 26
 SPEEDUPS = (
     0.1,
@@ -76,6 +88,8 @@ SPEEDUPS = (
 )
 """Where a scale of speedups, which is logarithmic, may have a mark."""
 MARKS = 9
+APART = 16.0
+"""Between two names of a legend."""
 PARTS = (("verify", "#0072b2"), ("draft", "#d55e00"), ("rollback", "#cc79a7"), ("overhead", GREY))
 
 
@@ -142,7 +156,8 @@ def speedups(result: Json) -> Plot | None:
         for v in (part["speedup"], *(part["speedup_ci"] or ()))
     ]
     marks = _marks(min(*values, 0.95), max(*values, 1.05))
-    place = _scale(log(marks[0]), log(marks[-1]), LABELS, WIDTH - 210)
+    names_ = _Names([named(c, result["candidates"]) for c in drafted])
+    place = _scale(log(marks[0]), log(marks[-1]), names_.width, WIDTH - 210)
     bases = result.get("bases")
     over = f"the baseline on {bases[0]['name']}" if bases else "the baseline"
     parts = [_title(f"Speedup over {over}, with its 95 % interval")]
@@ -154,7 +169,8 @@ def speedups(result: Json) -> Plot | None:
             y += ROW
         for candidate, part in rows:
             judged = colour_of(candidate) if part is candidate else SOFT
-            body += _interval(result, candidate, part, y, place, judged)
+            body.append(names_.at(y, named(candidate, result["candidates"])))
+            body += _interval(candidate, part, y, place, judged)
             y += ROW
     shown = marks[:: -(-len(marks) // MARKS)] if len(marks) > MARKS else marks
     for mark in dict.fromkeys([*(m for m in shown if abs(m - 1) > 0.15), 1.0]):
@@ -171,7 +187,6 @@ def _marks(low: float, high: float) -> list[float]:
 
 
 def _interval(
-    result: Json,
     candidate: Json,
     part: Json,
     y: float,
@@ -183,8 +198,7 @@ def _interval(
     def at(value: float) -> float:
         return place(log(min(max(value, SPEEDUPS[0]), SPEEDUPS[-1])))
 
-    who = _label(result, candidate)
-    parts = [text(LABELS - 14, middle + 4.5, who, anchor="end")]
+    parts = []
     if interval is not None:
         parts.append(line(at(interval[0]), middle, at(interval[1]), middle, colour, 4))
     parts.append(dot(at(part["speedup"]), middle, 5, colour, hollow=interval is None))
@@ -196,16 +210,19 @@ def _interval(
     return parts
 
 
-def _label(result: Json, candidate: Json) -> str:
-    """What tells rows apart, at the end of their names, is not cut."""
-    words = named(result, candidate)
-    return fitted(words, 13, LABELS - 14, keep=words.removeprefix(label(candidate)))
+class _Names:
+    """The names at the left of rows: all of one size, and none so short that it is another's."""
 
+    def __init__(self, names: Sequence[str]) -> None:
+        widest = max(width_of(name, 1) for name in names)
+        self.width = min(max(LABELS, widest * SIZE + 2 * GAP), MOST_LABELS)
+        self._room = self.width - 2 * GAP  # some fonts are wider than it is known here
+        self._size = max(SMALLEST, min(SIZE, self._room / widest))
 
-def named(result: Json, candidate: Json) -> str:
-    several = len({c["temperature"] for c in result["candidates"]}) > 1
-    words = name(candidate)
-    return f"{words} T={candidate['temperature']:g}" if several else words
+    def at(self, y: float, name: str) -> str:
+        """Of the row that begins at ``y``."""
+        shown = shortened_to(name, self._size, self._room)
+        return text(self.width - GAP, y + ROW / 2 + 4.5, shown, size=self._size, anchor="end")
 
 
 # ---- lines --------------------------------------------------------------------------------------
@@ -217,6 +234,10 @@ def speeds(result: Json) -> Plot | None:
     if not series:
         return None
     title = "Decode tok/s by draft length"
+    if unlike_runs(result):
+        title += " (numbers of runs differ)"
+    elif unlike_quotients(result):  # the plot above shows other ratios
+        title += " (all tokens / all time)"
     under = "the most tokens drafted a step"
     return _lines(title, under, series, baselines(result), low=0.0)
 
@@ -250,7 +271,8 @@ def _lines(
     low: float | None = None,
     high: float | None = None,
 ) -> Plot:
-    height, bottom, top, left, right = 300.0, 250.0, 40.0, 48.0, WIDTH - 200.0
+    top, left, right = 40.0, 48.0, WIDTH - LEGEND
+    bottom = max(250.0, top + APART * (len(series) + len(level)))
     values = [y for s in (*series, *rings) for y in s.ys] + [v for _, v in level]
     marks = ticks(min(values) if low is None else low, max(values) if high is None else high)
     xs = sorted({x for s in series for x in s.xs})
@@ -267,44 +289,72 @@ def _lines(
     ]
     middle = (left + right) / 2
     parts.append(text(middle, bottom + 38, under, size=12, colour=SOFT, anchor="middle"))
-    ends: list[tuple[float, str, str]] = []
-    for who, value in level:
-        parts.append(line(left, up(value), right, up(value), GREY, 2))
-        ends.append((up(value), who, GREY))
-    for one, colour in zip(series, cycle(COLOURS), strict=False):
+    ends: list[_End] = []
+    greys = product((GREY, SOFT), DASHES)
+    for (who, value), (colour, dashes) in zip(level, cycle(greys), strict=False):
+        parts.append(line(left, up(value), right, up(value), colour, 2, dashes))
+        ends.append(_End(up(value), who, colour, dashes))
+    for i, one in enumerate(series):
+        colour, dashes, shape = _style(i)
         points = [(across(x), up(y)) for x, y in zip(one.xs, one.ys, strict=True)]
-        parts.append(path(points, colour))
+        parts.append(path(points, colour, dashes=dashes))
         if not rings:
-            parts += [dot(x, y, 3.5, colour) for x, y in points]
-        ends.append((points[-1][1], one.name, colour))
-    for one, colour in zip(rings, cycle(COLOURS), strict=False):
+            parts += [point(shape, x, y, 3.5, colour) for x, y in points]
+        ends.append(_End(points[-1][1], one.name, colour, dashes, shape, hollow=bool(rings)))
+    for i, one in enumerate(rings):
+        colour, _, shape = _style(i)
         parts += [
-            dot(across(x), up(y), 5, colour, hollow=True)
+            point(shape, across(x), up(y), 5, colour, hollow=True)
             for x, y in zip(one.xs, one.ys, strict=True)
         ]
-    parts += _ends(ends, right + 14, top, bottom)
-    return Plot(title, height, tuple(parts))
+    parts += _legend(ends, right + 14, top, bottom)
+    return Plot(title, bottom + 50, tuple(parts))
 
 
-def _ends(
-    found: Sequence[tuple[float, str, str]], x: float, top: float, bottom: float
-) -> list[str]:
-    """Names at the ends of their lines, moved apart where these lie close."""
-    apart, parts = 16.0, []
-    ordered = sorted(found)
-    y = top - apart
+def _style(i: int) -> tuple[str, str, str]:
+    """Colour, dashes and mark of the i-th line: no two of a plot have all three."""
+    return (
+        COLOURS[i % len(COLOURS)],
+        DASHES[i // len(COLOURS) % len(DASHES)],
+        SHAPES[i % len(SHAPES)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a line ends, and what it looks like."""
+
+    y: float
+    who: str
+    colour: str
+    dashes: str
+    shape: str = ""
+    hollow: bool = False
+
+
+def _legend(found: Sequence[_End], x: float, top: float, bottom: float) -> list[str]:
+    """Names at the ends of their lines, moved apart where these lie close, each behind a piece of
+    its line."""
+    parts: list[str] = []
+    ordered = sorted(found, key=lambda end: end.y)
+    y = top - APART
     places = []
-    for wanted, _, _ in ordered:
-        y = max(wanted, y + apart)
+    for end in ordered:
+        y = max(end.y, y + APART)
         places.append(y)
     over = max(0.0, places[-1] - bottom)
     for i in range(len(places) - 1, -1, -1):
-        limit = places[i + 1] - apart if i + 1 < len(places) else bottom
+        limit = places[i + 1] - APART if i + 1 < len(places) else bottom
         places[i] = min(places[i], limit) if over else places[i]
-    for place, (_, who, colour) in zip(places, ordered, strict=True):
-        _, space, rest = who.partition(" ")
-        shown = fitted(who, 12, WIDTH - x, keep=space + rest)
-        parts.append(text(x, place + 4, shown, size=12, colour=colour))
+    room = WIDTH - x - SAMPLE
+    size = max(SMALLEST, min(12.0, *(room / width_of(end.who, 1) for end in ordered)))
+    for place, end in zip(places, ordered, strict=True):
+        parts.append(line(x, place, x + SAMPLE - 6, place, end.colour, 2, end.dashes))
+        if end.shape:
+            middle = x + (SAMPLE - 6) / 2
+            parts.append(point(end.shape, middle, place, 3.5, end.colour, hollow=end.hollow))
+        shown = shortened_to(end.who, size, room)
+        parts.append(text(x + SAMPLE, place + 4, shown, size=size, colour=end.colour))
     return parts
 
 
@@ -318,7 +368,8 @@ def time_of_a_token(result: Json) -> Plot | None:
         return None
     longest = max(1e3 / c["decode_tps"] for c in measured)
     marks = ticks(0, longest)
-    across = _scale(0, marks[-1], LABELS, WIDTH - 60)
+    names = _Names([named(c, result["candidates"]) for c in measured])
+    across = _scale(0, marks[-1], names.width, WIDTH - 60)
     title = "Where the milliseconds of a token go"
     parts, y = [_title(title)], 40.0
     x = WIDTH - 300.0
@@ -332,8 +383,7 @@ def time_of_a_token(result: Json) -> Plot | None:
         parts.append(label)
     for candidate in measured:
         whole, start = 1e3 / candidate["decode_tps"], 0.0
-        who = _label(result, candidate)
-        parts.append(text(LABELS - 14, y + ROW / 2 + 4.5, who, anchor="end"))
+        parts.append(names.at(y, named(candidate, result["candidates"])))
         for what, colour in PARTS:
             part = max(0.0, candidate["share"][what]) * whole
             parts.append(rect(across(start), y + 4, across(part) - across(0), ROW - 8, colour))

@@ -13,10 +13,14 @@ from typing import Any
 from localspec.bench.report import SCHEMA
 from localspec.bench.table import contenders, label, name
 from localspec.errors import StoreError, UsageError
+from localspec.paths import written
 from localspec.store import KeptBench, Store
+from localspec.units import shortened
 
 Json = dict[str, Any]
 LAST = "last"
+MOST_DIGITS = 18
+"""Of a number; SQLite has none of more than 19."""
 KEYS = {"schema", "candidates", "rows", "prompts"}
 """By which a result is known."""
 
@@ -91,13 +95,19 @@ def read(which: str, store: Store | None = None) -> Json:
     store = store or Store()
     if which == LAST or which.isdecimal():
         found = past(store=store)[:1] if which == LAST else []
-        number = found[0].id if found else int(which) if which != LAST else None
+        number = found[0].id if found else None
+        if which != LAST and len(which) <= MOST_DIGITS:
+            number = int(which)
         result = store.bench(number) if number is not None else None
         if result is None:
-            what = "The history is empty." if which == LAST else f"No benchmark has number {which}."
+            what = (
+                "The history is empty."
+                if which == LAST
+                else f"No benchmark has number {shortened(which, 40)}."
+            )
             raise UsageError(what, "See `localspec history` for what there is.")
         return result
-    return _from_file(Path(which).expanduser())
+    return _from_file(written(which))
 
 
 def _from_file(path: Path) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from localspec.bench.comparison import Both, Change, Compared
+from localspec.bench.comparison import Change, Compared
+from localspec.bench.pairs import Both
 from localspec.bench.statistics import Comparison, Verdict
 from localspec.bench.table import (
     BASE,
@@ -20,14 +22,14 @@ from localspec.bench.table import (
     UNICODE,
     Column,
     Signs,
-    name,
+    named,
     number,
     side_by_side,
     speedup,
     verdict,
 )
 from localspec.records import ONE_PROMPT
-from localspec.units import many, shortened
+from localspec.units import many, shortened, with_interval
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -149,15 +151,14 @@ def change(found: Comparison) -> str:
     """ "+2.8 % [+1.0, +4.6]"."""
     if found.speedup is None:
         return NA
-    text = f"{_percent(found.speedup)} %"
-    if found.interval is None:
-        return text
-    low, high = map(_percent, found.interval)
-    return f"{text} [{low}, {high}]"
+    by = _percent(found.speedup)
+    low, high = map(_percent, found.interval or (-math.inf, math.inf))
+    shown, *ends = with_interval(by, (low, high), 1, no_difference=0.0, sign="+")
+    return f"{shown} %" if found.interval is None else f"{shown} % [{', '.join(ends)}]"
 
 
-def _percent(ratio: float) -> str:
-    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}"  # never "-0.0"
+def _percent(ratio: float) -> float:
+    return 100 * (ratio - 1)
 
 
 def judgement(change: Change, what: str, signs: Signs) -> str:
@@ -223,7 +224,7 @@ def remarks(compared: Compared) -> list[str]:
         )
     if compared.prompts:
         fewer = [
-            f"{name(c.after)} over {c.tps.prompts} of them"
+            f"{_named(c, compared)} over {c.tps.prompts} of them"
             for c in compared.changes
             if c.tps.prompts != compared.prompts
         ]
@@ -250,19 +251,23 @@ def answer(compared: Compared) -> list[str]:
     worse = [c for c in compared.changes if c.regressions()]
     if not worse:
         return [f"No regression is shown, {by}."]
-    lost = [_lost(c) for c in worse[:TOLD]]
+    lost = [_lost(c, compared) for c in worse[:TOLD]]
     more = [f"and {len(worse) - TOLD} more"] if len(worse) > TOLD else []
     return [f"REGRESSION, {by}: {'; '.join([*lost, *more])}."]
 
 
-def _lost(change: Change) -> str:
+def _lost(change: Change, compared: Compared) -> str:
     """ "small n=3 lost 15.0 % of its tok/s and 15.0 % of its speedup"."""
     parts = {"tok/s": change.tps, "speedup": change.speedup}
     lost = [
         f"{100 * (1 - (parts[what].speedup or 1)):.1f} % of its {what}"
         for what in change.regressions()
     ]
-    return f"{name(change.after)} lost {' and '.join(lost)}"
+    return f"{_named(change, compared)} lost {' and '.join(lost)}"
+
+
+def _named(change: Change, compared: Compared) -> str:
+    return named(change.after, [c.after for c in compared.changes])
 
 
 def _parted(blocks: Sequence[RenderableType]) -> list[RenderableType]:

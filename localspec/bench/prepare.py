@@ -22,7 +22,7 @@ from localspec.catalog import Target
 from localspec.chat.template import ChatTemplate, Rendered
 from localspec.engine.client import Engine
 from localspec.engine.fitting import Fitting, Served, sessions_fit
-from localspec.errors import ContextTooSmall
+from localspec.errors import UsageError
 from localspec.gguf_header import bytes_of
 from localspec.records import (
     BenchOptions,
@@ -64,7 +64,7 @@ def make_plan(
 ) -> Plan:
     """Tokenise the prompts with the model's template and fit a context around them.
 
-    ``say`` hears what a person should know. Raises ``ContextTooSmall`` where no prompt fits.
+    ``say`` hears what a person should know. Raises ``UsageError`` where no prompt fits.
     """
     prompts = _prepare(options, workloads, target, engine, say)
     n_max = max(c.drafter.n_max for c in candidates)
@@ -77,10 +77,14 @@ def make_plan(
         n_ctx = trained
     fits, skipped = fit_prompts(prompts, n_ctx, n_max)
     if not fits:
-        raise ContextTooSmall(
-            f"No prompt fits the context of {n_ctx} tokens: the shortest has {min(lengths)}, and a "
-            f"draft of {n_max} must fit after it.",
-            f"{target.name} was trained on no more: give shorter prompts, or --ctx to try it."
+        which = "The prompt does not fit", "it has", "a shorter prompt"
+        if len(lengths) > 1:
+            which = "No prompt fits", "the shortest has", "shorter prompts"
+        says, has, other = which
+        raise UsageError(
+            f"{says} the context of {n_ctx} tokens: {has} {min(lengths)}, and a draft of {n_max} "
+            "must fit after it.",
+            f"{target.name} was trained on no more: give {other}, or --ctx to try it."
             if too_far
             else "Raise --ctx, or leave it out: it is then chosen to fit.",
         )

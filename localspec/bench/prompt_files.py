@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from localspec import validation
 from localspec.errors import UsageError
+from localspec.paths import kind_of
 
 ENDINGS = (".txt", ".jsonl", ".json", ".md")
 LINE = 'Each is {"id": "...", "prompt": "..."} or {"id": "...", "messages": [...]}.'
@@ -45,9 +46,10 @@ def read(path: Path) -> list[Found]:
 
     Raises ``UsageError`` for one that cannot be read or used, with the place in it.
     """
-    found = _folder(path) if path.is_dir() else _file(path)
+    kind = kind_of(path)
+    found = _folder(path) if kind == "folder" else _file(path)
     if not found:
-        what = "folder" if path.is_dir() else "file"
+        what = "folder" if kind == "folder" else "file"
         raise UsageError(
             f"The workload {what} {path} holds no prompts.",
             f"Put prompts into it ({', '.join(ENDINGS)}), or use a workload of localspec's.",
@@ -64,8 +66,15 @@ def read(path: Path) -> list[Found]:
 
 def _folder(folder: Path) -> list[Found]:
     found = []
-    for path in sorted(folder.iterdir()):
-        if not path.is_file() or path.suffix.lower() not in ENDINGS:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise UsageError(
+            f"The workload folder {folder} cannot be read ({error.strerror}).",
+            "Check that it may be read.",
+        ) from None
+    for path in inside:
+        if kind_of(path) != "file" or path.suffix.lower() not in ENDINGS:
             continue
         if path.suffix.lower() in (".txt", ".md"):
             found += _whole(path)
@@ -76,7 +85,7 @@ def _folder(folder: Path) -> list[Found]:
 
 def _file(path: Path) -> list[Found]:
     ending = path.suffix.lower()
-    if path.exists() and ending not in ENDINGS:
+    if kind_of(path) and ending not in ENDINGS:
         raise UsageError(
             f"The workload file {path} is none of {', '.join(ENDINGS)}.",
             "Name it .txt (one prompt a line), .md (one prompt), .jsonl or .json.",

@@ -29,6 +29,7 @@ from localspec.bench.runner import Measurement
 from localspec.bench.statistics import Comparison
 from localspec.bench.sweep import Answer, answers
 from localspec.errors import LocalspecError, UsageError
+from localspec.paths import kind_of, written
 from localspec.records import BenchOptions, BuildInfo, ModelInfo
 from localspec.whole_file import replacing
 
@@ -368,22 +369,26 @@ def check_writable(paths: Mapping[str, str]) -> None:
     is spent on measuring."""
     seen: dict[Path, str] = {}
     for option, name in paths.items():
-        path = Path(name).expanduser()
         hint = f"Give {option} another path."
         if name == "-":
             raise UsageError(f"{option}: - is no file.", "Give a path; a pipe is /dev/stdout.")
-        if path.is_dir():
+        try:
+            path = written(name)
+            kind, beside = kind_of(path), kind_of(path.parent)
+        except UsageError as error:
+            raise UsageError(f"{option}: {error.message}", error.hint) from None
+        if kind == "folder":
             raise UsageError(f"{option}: {path} is a folder, not a file.", hint)
-        if not path.parent.is_dir():
+        if beside != "folder":
             raise UsageError(f"{option}: the folder {path.parent} does not exist.", hint)
         resolved = path.resolve()
         if resolved in seen:
             raise UsageError(f"{option} and {seen[resolved]} name the same file, {path}.", hint)
         seen[resolved] = option
         try:
-            if path.exists() and not path.is_file():
+            if kind == "other":
                 os.close(os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)))
-            elif path.exists() and not os.access(path, os.W_OK):
+            elif kind == "file" and not os.access(path, os.W_OK):
                 raise PermissionError(13, "Permission denied")
             else:
                 handle, trial = tempfile.mkstemp(prefix=".localspec-", dir=path.parent)
@@ -398,13 +403,14 @@ def check_writable(paths: Mapping[str, str]) -> None:
 def write(name: str, text: str) -> None:
     """Write a whole file or none: beside its place first, then moved there. A device or pipe is
     written to directly."""
-    path = Path(name).expanduser()
+    path = written(name)
+    kind = kind_of(path)
     try:
-        if path.exists() and not path.is_file():
+        if kind == "other":
             path.write_text(text, encoding="utf-8")
             return
         path = path.resolve()  # a link is followed, not replaced
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+        mode = path.stat().st_mode & 0o777 if kind else 0o666 & ~_umask()
         with replacing(path) as beside:
             beside.write_text(text, encoding="utf-8")
             beside.chmod(mode)

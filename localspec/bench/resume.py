@@ -21,6 +21,7 @@ from localspec.bench.plan import Phase, Plan, Slot
 from localspec.bench.rows import Conditions, Flag, Row
 from localspec.bench.runner import Earlier, Measurement, Status
 from localspec.errors import UsageError
+from localspec.paths import written
 from localspec.records import BenchOptions, BuildInfo, Generation, LoadSettings, ModelInfo
 
 LARGEST_HASHED = 1 << 30
@@ -147,7 +148,7 @@ def _kept(row: Row) -> KeptRow:
 
 def read(name: str) -> Unfinished:
     """The section of a result file. Raises ``UsageError`` where there is none."""
-    path = Path(name).expanduser()
+    path = written(name)
     hint = "Give the file that an interrupted bench wrote with --json."
     try:
         result = json.loads(path.read_text(encoding="utf-8"))

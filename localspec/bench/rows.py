@@ -89,7 +89,9 @@ class Row:
 
 
 def flags_of(generation: Generation) -> frozenset[Flag]:
-    """What can be told from a run by itself."""
+    """What can be told from a run by itself; one that was cut is fit for nothing, short or not."""
+    if generation.stop == "cancelled":
+        return frozenset({"cancelled"})
     flags: set[Flag] = set()
     if len(generation.tokens) < SHORT:
         flags.add("short")
@@ -97,8 +99,6 @@ def flags_of(generation: Generation) -> frozenset[Flag]:
         flags.add("repeats")
     if generation.stop == "context":
         flags.add("context")
-    if generation.stop == "cancelled":
-        flags.add("cancelled")
     return frozenset(flags)
 
 

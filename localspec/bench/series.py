@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.bench.table import costs_of, name, whose
+from localspec.bench.table import costs_of, named, whose
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Series:
 def baselines(result: Json) -> list[tuple[str, float]]:
     """tok/s of each baseline that was measured, by what to call it."""
     return [
-        (_named(result, c, whose(c)), c["decode_tps"])
+        (named(c, result["candidates"], whose(c)), c["decode_tps"])
         for c in result["candidates"]
         if c["method"] == "none" and c["decode_tps"]
     ]
@@ -32,14 +32,16 @@ def speed_by_length(result: Json) -> list[Series]:
     found: dict[str, list[tuple[int, float]]] = {}
     for c in _measured(result):
         if isinstance(c["n_max"], int) and c["decode_tps"]:
-            found.setdefault(_named(result, c, whose(c)), []).append((c["n_max"], c["decode_tps"]))
+            found.setdefault(named(c, result["candidates"], whose(c)), []).append(
+                (c["n_max"], c["decode_tps"])
+            )
     return [_series(who, points) for who, points in found.items()]
 
 
 def speed_of_adaptive(result: Json) -> list[tuple[str, float]]:
     """tok/s of candidates that choose the length themselves: they have no place on that axis."""
     return [
-        (_named(result, c, name(c)), c["decode_tps"])
+        (named(c, result["candidates"]), c["decode_tps"])
         for c in _measured(result)
         if not isinstance(c["n_max"], int) and c["decode_tps"]
     ]
@@ -50,12 +52,12 @@ def reach_by_position(result: Json) -> list[Series]:
     with the longest drafts."""
     longest: dict[str, Json] = {}
     for c in _measured(result):
-        who = _named(result, c, whose(c))
+        who = named(c, result["candidates"], whose(c))
         if len(c["reach_rate"]) > len(longest.get(who, {"reach_rate": ()})["reach_rate"]):
             longest[who] = c
     return [
         _series(
-            _named(result, c, name(c)),
+            named(c, result["candidates"]),
             [(i, 100 * rate) for i, rate in enumerate(c["reach_rate"], 1)],
         )
         for c in longest.values()
@@ -66,7 +68,7 @@ def predicted_by_length(result: Json) -> list[tuple[Series, Series]]:
     """tok/s by draft length of each cost model: predicted of all lengths, measured of some."""
     found = []
     for model in result.get("cost_model") or ():
-        who = _named(result, model, costs_of(model))
+        who = named(model, result["candidates"], costs_of(model))
         lengths = [p for p in model["lengths"] if p["n"]]
         predicted = [(p["n"], p["predicted_tps"]) for p in lengths]
         measured = [(p["n"], p["measured_tps"]) for p in lengths if p["measured_tps"]]
@@ -76,11 +78,6 @@ def predicted_by_length(result: Json) -> list[tuple[Series, Series]]:
 
 def _measured(result: Json) -> list[Json]:
     return [c for c in result["candidates"] if c["method"] != "none" and c["runs"]]
-
-
-def _named(result: Json, candidate: Json, words: str) -> str:
-    several = len({c["temperature"] for c in result["candidates"]}) > 1
-    return f"{words} T={candidate['temperature']:g}" if several else words
 
 
 def _series(who: str, points: Sequence[tuple[int, float]]) -> Series:

@@ -8,11 +8,12 @@ alone. Each further file (another quantisation) has a process of its own; only o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from localspec.bench.plan import Candidate
 from localspec.engine.client import Engine
-from localspec.errors import DrafterError, EngineDied, LocalspecError
+from localspec.errors import DrafterError, EngineClosed, EngineDied, LocalspecError
 from localspec.records import ContextSettings, DrafterSettings
 
 Connect = Callable[[], Engine]
@@ -96,11 +97,11 @@ class Sessions:
                 engine.close_session(session)
 
     def close(self) -> None:
-        """Free all contexts; the engine of the plan's own file lives on with it loaded."""
-        self._close_all_but()
+        """Free all contexts; the engine of the plan's own file lives on with it loaded, if it
+        lives: none is started for what is over."""
+        with suppress(EngineDied, EngineClosed):  # just now, and they with it
+            self._close_all_but()
         self._end_all_but(None)
-        if None in self._engines:
-            self._turn_to(None)
 
     def end(self) -> None:
         """End every engine."""

@@ -5,7 +5,7 @@ Everything is made from the result's own names, so that a stored result shows as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from localspec import units
+from localspec.bench.rows import IN_NO_FIGURE
 from localspec.records import ONE_PROMPT, Counts
 from localspec.units import many
 
@@ -27,6 +29,8 @@ RARE = 0.01
 
 VERIFIED = (2, 3, 4, 5, 9, 17)
 """Verify batches whose cost is told in words."""
+APART = 0.05
+"""From here on a speedup without an interval is visibly not the quotient of the tok/s."""
 LEVELS_APART = 0.1
 """From here on it is told that costs were measured under other conditions than the runs."""
 
@@ -80,9 +84,7 @@ def speedup(candidate: Json, prefix: str = "speedup") -> str:
     value, interval = candidate[prefix], candidate[f"{prefix}_ci"]
     if value is None:
         return NA
-    if interval is None:
-        return f"{value:.2f}x"
-    return f"{value:.2f}x [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return units.speedup(value, interval)
 
 
 def verdict(candidate: Json, signs: Signs) -> str:
@@ -225,19 +227,73 @@ COLUMNS = (
 OVER_REFERENCE = Column("over reference [95 %]", over_reference, right=False)
 
 
+def unlike_runs(result: Json) -> bool:
+    """Are the figures of some candidates of more runs than those of others, as when it was
+    interrupted? Then their tok/s are not of the same prompts."""
+    return len({c["runs"] for c in result["candidates"] if c["runs"]}) > 1
+
+
+def unlike_quotients(result: Json, *, parts: bool = False) -> list[str]:
+    """Where a speedup is not what its row's tok/s over the baseline's seem to say, "ngram n=2 has
+    1.13x where they give 0.95x"; with ``parts`` also of each workload."""
+    found = []
+    for who, over, of, plain, shown in _speedups(result, parts):
+        if not (of["decode_tps"] and plain["decode_tps"] and shown["speedup"]):
+            continue
+        quotient = of["decode_tps"] / plain["decode_tps"]
+        if _seen_apart(quotient, shown["speedup"], shown["speedup_ci"]):
+            has = speedup(shown).split()[0]
+            found.append(f"{who} has {has}{over} where they give {quotient:.2f}x")
+    return found
+
+
+def _speedups(result: Json, parts: bool) -> Iterator[tuple[str, str, Json, Json, Json]]:
+    """Every speedup of the tables: whose, over what if not over the baseline, the figures that have
+    the two tok/s, and those that have the speedup: of what was measured again, as it was chosen,
+    which is of the same runs as its tok/s."""
+    everyone = result["candidates"]
+    for c in everyone:
+        first, *plain = [
+            p for p in everyone if p["method"] == "none" and p["temperature"] == c["temperature"]
+        ]
+        own = next(p for p in (first, *plain) if p.get("base") == c.get("base"))
+        who = named(c, everyone)
+        if own is not c:
+            yield who, "", c, own, c["chosen_at"] or c
+            for workload, part in c["by_workload"].items() if parts else ():
+                yield f"{who} in {workload}", "", part, own["by_workload"][workload], part
+        if own is not first:
+            shown = c["reference_chosen_at"] or _over_reference(c)
+            yield who, " over the reference", c, first, shown
+
+
+def _seen_apart(quotient: float, value: float, interval: Sequence[float] | None) -> bool:
+    """Would a person who divides the tok/s think that the speedup is wrong? It lies on the other
+    side of 1, or its interval leaves the quotient out."""
+    shown, said = round(quotient, 2), round(value, 2)
+    if shown == said:
+        return False
+    if (shown - 1) * (said - 1) < 0:
+        return True
+    if interval is None:
+        return abs(quotient / value - 1) > APART
+    return not interval[0] <= quotient <= interval[1]
+
+
 def columns(result: Json) -> tuple[Column, ...]:
     several = len({c["temperature"] for c in result["candidates"]}) > 1
     head = (DRAFTER, N_MAX, *((TEMPERATURE,) if several else ()))
+    runs = (RUNS,) if len({c["runs"] for c in result["candidates"]}) > 1 else ()
     apart = SHARES_AND_ROLLBACK if any(map(_rolls_back, result["candidates"])) else SHARES
     speed, *others = (apart if column is SHARES else column for column in COLUMNS)
     if not result.get("bases"):
-        return (*head, speed, *others)
-    return (BASE, *head, speed, OVER_REFERENCE, *others)
+        return (*head, *runs, speed, *others)
+    return (BASE, *head, *runs, speed, OVER_REFERENCE, *others)
 
 
 def live_columns(result: Json) -> tuple[Column, ...]:
     """While it is measured: how many runs there are, and nothing that is judged at the end."""
-    whole = [c for c in columns(result) if c is not OVER_REFERENCE]
+    whole = [c for c in columns(result) if c not in (OVER_REFERENCE, RUNS)]
     head = [c for c in whole if c.head]
     return (*head, RUNS, *(c for c in whole if not c.head and c not in (VERDICT, OUTPUT)))
 
@@ -251,7 +307,8 @@ def render(result: Json, console: Console) -> RenderableType:
     signs = signs_of(console)
     first, *others = side_by_side(columns(result), result["candidates"], console, _is_faster)
     workloads = by_workload(result, signs, console)
-    under = [Text(line, style="dim") for line in notes(result)]
+    explained = notes(result, parts=shows_workloads(result))
+    under = [Text(line, style="dim") for line in explained]
     loud = [Text(line, style="bold red") for line in alarms(result)]
     answer = [Text(line, style="bold") for line in conclusions(result)]
     head = Text(heading(result, console.width), style="bold")
@@ -326,13 +383,18 @@ def _add_column(table: Table, column: Column) -> None:
     )
 
 
+def shows_workloads(result: Json) -> bool:
+    """Of a quick one not: two prompts say nothing. But how speed falls with depth was the question
+    where there are several."""
+    deep = any(p["depth"] for p in result["prompts"])
+    several = len(result["workloads"]) > 1 and bool(result["rows"])
+    return several and (deep or not result["settings"]["quick"])
+
+
 def by_workload(result: Json, signs: Signs, console: Console) -> list[RenderableType]:
     """The workloads side by side, or below each other where they do not fit."""
     names = [w["name"] for w in result["workloads"]]
-    if not result["rows"]:
-        return []
-    deep = any(p["depth"] for p in result["prompts"])  # how speed falls with it was the question
-    if len(names) < 2 or (result["settings"]["quick"] and not deep):  # two prompts say nothing
+    if not shows_workloads(result):
         return []
     together = _workload_table(result, names, signs)
     if _width(together, console) <= console.width:
@@ -355,7 +417,7 @@ def _workload_table(result: Json, names: Sequence[str], signs: Signs) -> Table:
             part = c["by_workload"][workload]
             al = number(part["accept_length"])
             cells += [number(part["decode_tps"], 1), _judged(part, signs), al]
-        table.add_row(*cells)
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -524,17 +586,33 @@ FLAG_NOTES = {
 }
 
 
+DOUBTS = ("short", "repeats", "context")
+"""Flags that say what is doubtful of a run's own figures."""
+
+
 def flag_note(flag: str, runs: int, total: int, which: str = "") -> str:
     return f"{flag}: {runs} of {total} runs {FLAG_NOTES[flag]}{which}."
 
 
-def notes(result: Json) -> list[str]:
-    """Footnotes: what the columns mean and which rows are doubtful."""
+def notes(result: Json, *, parts: bool = True) -> list[str]:
+    """Footnotes: what the columns mean and which rows are doubtful. ``parts``: are the workloads
+    shown one by one?"""
     lines = []
     if len(result["candidates"]) > 1:
         own = " on its own base" if result.get("bases") else ""
         lines.append(
             f"speedup: mean ratio of decode tok/s to the baseline's{own} on the same prompts."
+        )
+    if unlike_runs(result):
+        lines.append(
+            "runs: they differ, so tok/s beside each other are of unlike sets of prompts. Each "
+            "speedup is of the prompts that its row and the baseline both have."
+        )
+    if apart := unlike_quotients(result, parts=parts):
+        more = [f"and {len(apart) - 2} more"] if len(apart) > 2 else []
+        lines.append(
+            "tok/s: all tokens / all time; speedup: the mean over the prompts. It need not be the "
+            f"quotient of two tok/s: {', '.join([*apart[:2], *more])}."
         )
     asked, tokens = (
         (result.get("options") or {}).get("max_tokens"),
@@ -851,6 +929,14 @@ def name(candidate: Json) -> str:
     return label(candidate) + n + _on(candidate)
 
 
+def named(it: Json, among: Iterable[Json], words: str | None = None) -> str:
+    """Its name, or ``words`` for it, with its temperature where those ``among`` which it stands
+    have several."""
+    words = name(it) if words is None else words
+    several = len({c["temperature"] for c in among}) > 1
+    return f"{words} T={it['temperature']:g}" if several else words
+
+
 def whose(candidate: Json) -> str:
     """The same of all draft lengths."""
     return label(candidate) + _on(candidate)
@@ -862,7 +948,8 @@ def _on(it: Json) -> str:
 
 
 def _flagged(result: Json, flag: str) -> list[str]:
-    """The rows with this flag, in words."""
+    """The rows with this flag, in words. Whether a run that is in no figure, for another reason, is
+    fit to be in one is not asked."""
 
     def words(row: Json) -> str:
         who = f"{row['drafter']} n={row['n_max']}" if row["n_max"] else "baseline"
@@ -870,7 +957,12 @@ def _flagged(result: Json, flag: str) -> list[str]:
             f"{who}{_on(row)}, {row['prompt']}" if row.get("base") else f"{who} on {row['prompt']}"
         )
 
-    return [words(row) for row in result["rows"] if flag in row["flags"]]
+    elsewhere = IN_NO_FIGURE - {flag} if flag in DOUBTS else set()
+    return [
+        words(row)
+        for row in result["rows"]
+        if flag in row["flags"] and not elsewhere & set(row["flags"])
+    ]
 
 
 def _few(rows: Sequence[str]) -> str:

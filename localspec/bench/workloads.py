@@ -11,6 +11,7 @@ from pathlib import Path
 
 from localspec.bench import prompt_files
 from localspec.errors import UsageError
+from localspec.paths import kind_here, kind_of, written
 from localspec.records import ONE_PROMPT
 from localspec.resources import asset
 
@@ -29,6 +30,8 @@ DEFAULT = ("chat8", "code9")
 SPEED_BENCH, OF_EACH, OF_ONE = "speed-bench", 2, 16
 """NVIDIA's, from the Hub: so many prompts of each of its categories, or of one
 ("speed-bench:math"). There are 80 of each, more than there is time for at concurrency 1."""
+
+SPEED_BENCHES = (SPEED_BENCH, "speedbench")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +110,12 @@ def depth_label(depth: int) -> str:
 def _load_one(name: str, taken: Sequence[str]) -> Workload:
     if name in BUILT_IN:
         return _read(asset(f"workloads/{name}.jsonl"), name)
-    path = Path(name).expanduser()
-    has_ending = path.suffix.lower() in prompt_files.ENDINGS
-    is_path = has_ending or len(path.parts) > 1 or name.endswith(("/", os.sep))
-    if is_path or path.exists():
-        own = path.resolve().name if path.is_dir() else path.stem
+    path = written(name)
+    if _is_path(name, path):
+        own = path.resolve().name if kind_of(path) == "folder" else path.stem
         return _read(path, own if own not in taken else str(path))
-    found, _, category = name.lower().replace("_", "-").partition(":")
-    if found in (SPEED_BENCH, "speedbench"):
+    found, category = _named(name)
+    if found in SPEED_BENCHES:
         return _speed_bench(category)
     near = difflib.get_close_matches(name, BUILT_IN, 1, 0.5)
     meant = f"Did you mean {near[0]}? " if near else ""
@@ -123,6 +124,26 @@ def _load_one(name: str, taken: Sequence[str]) -> Workload:
         f"{meant}Known are {', '.join((*BUILT_IN, SPEED_BENCH))}; one of your own is a folder, or "
         f"a file that ends in {', '.join(prompt_files.ENDINGS)}.",
     )
+
+
+def on_the_hub(name: str) -> bool:
+    """Is the Hub asked for the workload of this name? Raises ``UsageError`` as ``load`` does for
+    a path that can be none."""
+    if name in BUILT_IN or _is_path(name, written(name)):
+        return False
+    return _named(name)[0] in SPEED_BENCHES
+
+
+def _named(name: str) -> tuple[str, str]:
+    """A name and its category: "speed-bench" and "math" of "speed_bench:math"."""
+    found, _, category = name.lower().replace("_", "-").partition(":")
+    return found, category
+
+
+def _is_path(name: str, path: Path) -> bool:
+    has_ending = path.suffix.lower() in prompt_files.ENDINGS
+    looks_so = has_ending or len(path.parts) > 1 or name.endswith(("/", os.sep))
+    return looks_so or kind_here(path) is not None
 
 
 def _speed_bench(category: str) -> Workload:

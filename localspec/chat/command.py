@@ -18,8 +18,9 @@ from localspec.chat.session import Answer, ChatSession
 from localspec.chat.thinking import ThinkingSplitter
 from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
+from localspec.paths import written
 from localspec.records import ChatOptions, Counts, DrafterSettings, DraftLength, Generation
-from localspec.units import folded, passes
+from localspec.units import folded, many, passes
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -41,6 +42,7 @@ HELP = """\
 /load FILE       read a conversation that /save wrote
 /help            this list
 /quit            leave (so does Ctrl-D)
+What is pasted is one question, however many lines it has, and never a command.
 A line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of several
 lines, which is never a command.
 Ctrl-C stops an answer, and what there is of it stays in the conversation; or the change to
@@ -267,7 +269,7 @@ def statistics_line(run: Generation) -> str:
     """One line for a person; a figure without observations is n/a."""
     evaluated = run.prompt_tokens - run.cached_tokens
     parts = [
-        f"{len(run.tokens)} tokens",
+        many(len(run.tokens), "token"),
         f"{_figure(run.decode_tps, '.1f')} tok/s",
         *_counts(run.counts),
         f"TTFT {_figure(run.times.ttft * 1e3 if run.tokens else None, '.0f', ' ms')}",
@@ -359,6 +361,8 @@ class Repl:
         """A line, lines joined by a backslash at their end, or a triple-quoted block; a block is
         never a command."""
         line = clean(self._read("> "))
+        if "\n" in line:  # pasted
+            return line, False
         if line.lstrip().startswith('"""'):
             lines = [line.lstrip()[3:]]
             while not lines[-1].rstrip().endswith('"""'):
@@ -510,12 +514,15 @@ def _file(rest: str, command: str) -> Path:
         words = [rest]  # an odd quote: the file's name may hold one
     if len(words) != 1:
         raise UsageError(f"{command} takes one file.", "Put a name with spaces in quotes.")
-    return Path(words[0]).expanduser()
+    return written(words[0])
 
 
 def _terminal_reader() -> Callable[[str], str]:
     with contextlib.suppress(ImportError):  # Windows has none; its console edits lines itself
-        import readline  # noqa: F401  input() then edits lines and keeps a history
+        import readline  # input() then edits lines and keeps a history
+
+        if "libedit" not in (readline.__doc__ or ""):  # Python's default is off
+            readline.parse_and_bind("set enable-bracketed-paste on")
     return input
 
 

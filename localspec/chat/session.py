@@ -37,6 +37,8 @@ from localspec.errors import (
     SpeculationRefused,
     UsageError,
 )
+from localspec.limits import LONGEST_DRAFT
+from localspec.paths import kind_here
 from localspec.records import (
     FULL_KV_TYPES,
     SUSPECT_RATE,
@@ -151,6 +153,12 @@ class ChatSession:
         if self._engine is not None:
             self._engine.close()
         self._engine, self._session = None, None
+
+    @property
+    def is_whole(self) -> bool:
+        """Are its files still there? A running engine goes on with one that was removed."""
+        drafter = [Path(self.drafter.path)] if self.drafter.path else []
+        return all(kind_here(path) == "file" for path in (self.target.path, *drafter))
 
     @property
     def engine(self) -> Engine:
@@ -291,31 +299,53 @@ class ChatSession:
                         continue
             conversation.messages.append(message)
 
-    def score(self, drafter: DrafterSettings | None = None) -> Generation:
+    def score(
+        self,
+        drafter: DrafterSettings | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Generation:
         """The last answer once more, from the same seed, with what target and drafter thought of
         each token; the conversation stays as it is. ``drafter``: the one that the answer was made
-        with, where another may have been chosen since then. An answer that ended by itself has
-        room for a draft beyond its end, as it had."""
+        with, where another may have been chosen since then. ``cancelled``: as for ``baseline``.
+        An answer that ended by itself has room for a draft beyond its end, as it had."""
         asked, last = self._last_asked()
         room = max(map(len, last.drafts), default=0) if last.stop in ("eog", "stop") else 0
         if drafter is not None and drafter != self.drafter:
             with self._beside("chat-scores", drafter) as session:
-                return self._once_more(session, asked, last, room, scores=True).drain()
+                return self._once_more(session, asked, last, cancelled, room, scores=True).drain()
         assert self._session is not None
-        again = self._once_more(self._session, asked, last, room, scores=True).drain()
+        again = self._once_more(self._session, asked, last, cancelled, room, scores=True).drain()
         self._evaluated = again.prompt_tokens + len(again.tokens)
         return again
 
-    def baseline(self, heard: Callable[[Chunk], object]) -> Generation:
+    def baseline(
+        self, heard: Callable[[Chunk], object], cancelled: Callable[[], bool] = lambda: False
+    ) -> Generation:
         """The last answer once more without a drafter: the speed to compare with, and the text that
-        it should have."""
+        it should have. ``cancelled``: was this, while it could not be yet?"""
         asked, last = self._last_asked()
         with self._beside("chat-baseline", DrafterSettings()) as session:
-            stream = self._once_more(session, asked, last)
+            stream = self._once_more(session, asked, last, cancelled)
             for event in stream:
                 if isinstance(event, Chunk):
                     heard(event)
             return stream.result
+
+    def near_tie(self, drafter: DrafterSettings, plain: Generation) -> bool:
+        """Does the last answer, made with ``drafter``, part from ``plain``, its baseline, where two
+        tokens were as likely as roundings can tell? By a replay of its steps, as of a benchmark's
+        runs. "No" proves no fault: the prompt is read in other batches here than it was."""
+        asked, last = self._last_asked()
+        index = last.parts_from(plain)
+        if index is None or not last.drafts or (drafter.sampled and asked.sampler.temperature > 0):
+            return False
+        with (
+            self._beside("chat-plain", DrafterSettings()) as beside,
+            self._beside("chat-drafted", drafter) as session,
+        ):
+            prompt = asked.prompt.ids
+            found = self.engine.replay(session, beside, prompt, last, index, asked.sampler)
+        return found.verdict == "near tie"
 
     @contextmanager
     def _beside(self, name: str, drafter: DrafterSettings) -> Iterator[str]:
@@ -338,9 +368,16 @@ class ChatSession:
         return self._asked, self.last
 
     def _once_more(
-        self, session: str, asked: Asked, last: Generation, room: int = 0, *, scores: bool = False
+        self,
+        session: str,
+        asked: Asked,
+        last: Generation,
+        cancelled: Callable[[], bool],
+        room: int = 0,
+        *,
+        scores: bool = False,
     ) -> Stream:
-        return self.engine.stream(
+        stream = self.engine.stream(
             session,
             asked.prompt.ids,
             sampler=asked.sampler,
@@ -350,6 +387,9 @@ class ChatSession:
             record=True,
             scores=scores,
         )
+        if cancelled():
+            stream.cancel()
+        return stream
 
     def complete(self, prompt: str) -> Answer:
         """One completion for ``run``: ``prompt`` is a question, or raw text with --raw.
@@ -432,6 +472,10 @@ class ChatSession:
     def draft_length(self, n_max: DraftLength) -> None:
         if n_max != "auto" and n_max < 1:
             raise UsageError(f"A draft of {n_max} tokens is none.", "Use /spec off for that.")
+        if n_max != "auto" and n_max > LONGEST_DRAFT:
+            raise UsageError(
+                f"A draft of {n_max} tokens is too long.", f"Use {LONGEST_DRAFT} or fewer."
+            )
         if self.drafter.method == "none":
             raise UsageError("Speculation is off, so there is no draft.", "Use /spec on first.")
         before = self.options
@@ -553,8 +597,10 @@ class ChatSession:
 
     def _finished(self, answer: Answer) -> None:
         run = answer.stream.result
-        self.last, self._asked = run, answer.asked
-        self._evaluated = run.prompt_tokens + len(run.tokens)
+        if run.text or answer.undo is None:  # else the answer before it is the last one still
+            self.last, self._asked = run, answer.asked
+        # a last token that the context has no room for was drawn all the same
+        self._evaluated = min(run.prompt_tokens + len(run.tokens), self.n_ctx)
         self.totals = self.totals.add(run)
         self._suspect(run.counts)
         if answer.undo is None:
@@ -565,6 +611,8 @@ class ChatSession:
         answer.undo()
         if run.stop == "cancelled":
             why = "The answer was stopped before its first token"
+        elif self.options.max_tokens == 0:
+            return  # none was asked for
         else:
             why = "The model gave an empty answer"
         self._notices.append(f"{why}; the conversation is as before the question.")

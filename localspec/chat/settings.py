@@ -50,10 +50,15 @@ def _of_file(path: Path) -> tuple[int, dict[str, float]]:
     return sum(file.stat().st_size for file in header.shards), header.sampling
 
 
+def sampler_of(options: ChatOptions, target: Target) -> SamplerSettings:
+    """What it will answer with. Raises as ``speed_setup``."""
+    return choose_sampler(options, target, _of_file(target.path)[1])
+
+
 def speed_setup(options: ChatOptions, target: Target) -> str:
     """Names the model and all that the speed of plain decoding hangs on, for the baselines that are
     kept. Raises ``ModelFileError`` where the target's file does not read."""
-    size, sampling = _of_file(target.path)
+    size, _ = _of_file(target.path)
     engine = options.engine
     return json.dumps(
         {
@@ -63,7 +68,7 @@ def speed_setup(options: ChatOptions, target: Target) -> str:
             "threads": threads_of(engine),
             "kv_type": engine.kv_type,
             "flash_attn": engine.flash_attn,
-            "sampled": choose_sampler(options, target, sampling).temperature > 0,
+            "sampled": sampler_of(options, target).temperature > 0,
             "llama_cpp_python": version("llama-cpp-python"),
         },
         sort_keys=True,

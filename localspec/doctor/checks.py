@@ -20,6 +20,7 @@ from localspec.doctor.findings import Finding
 from localspec.engine.client import Engine
 from localspec.errors import HubError, LocalspecError
 from localspec.machine import Gpu
+from localspec.paths import kind_here
 from localspec.records import LLAMA_CPP_PYTHON, BuildInfo, Device
 from localspec.reference import hub_cache
 from localspec.store import Store
@@ -264,9 +265,12 @@ def ask_engine() -> tuple[BuildInfo | None, tuple[Device, ...] | None, Localspec
 
 def cache() -> Finding:
     """The folder of downloaded models: may it be written, is there room?"""
-    folder = hub_cache()
-    there = next((p for p in (folder, *folder.parents) if p.is_dir()), Path("/"))
-    facts: dict[str, object] = {"folder": str(folder), "exists": folder.is_dir()}
+    try:
+        folder = hub_cache()
+    except LocalspecError as error:
+        return Finding("cache", "HF_HOME", "broken", error.message, error.hint)
+    there = next((p for p in (folder, *folder.parents) if kind_here(p) == "folder"), Path("/"))
+    facts: dict[str, object] = {"folder": str(folder), "exists": kind_here(folder) == "folder"}
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
@@ -310,7 +314,7 @@ def own_files() -> Finding:
     }
     facts: dict[str, object] = {**places, "catalogue": str(user_file())}
     for name in places.values():
-        there = next((p for p in (Path(name), *Path(name).parents) if p.exists()), Path("/"))
+        there = next((p for p in (Path(name), *Path(name).parents) if kind_here(p)), Path("/"))
         if not os.access(there, os.W_OK):
             return Finding(
                 "files",

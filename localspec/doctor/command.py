@@ -19,6 +19,7 @@ from localspec.bench.report import check_writable
 from localspec.doctor import bundle, checks
 from localspec.doctor.findings import Finding, State
 from localspec.doctor.self_test import self_test
+from localspec.paths import written
 from localspec.units import file_size
 
 SCHEMA = 1
@@ -52,7 +53,7 @@ def doctor(
         console.print()
         console.print(conclusion(found), style="bold", markup=False, highlight=False)
     if report is not None:
-        file = report.expanduser()
+        file = written(report)
         size = bundle.write(file, answer, logs)
         make_console(stderr=True).print(
             f"{file} ({file_size(size)}) is for a bug report; look through it before you send it. "

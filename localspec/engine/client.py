@@ -27,7 +27,7 @@ from localspec.engine import messages as m
 from localspec.engine.messages import Chunk, Opened, Prefill, Probed, Replayed
 from localspec.fit import Fit, Formula, Placement, check_context, refine
 from localspec.gguf_header import check_model_file
-from localspec.machine import memory
+from localspec.machine import Memory, memory
 from localspec.records import (
     BuildInfo,
     ContextSettings,
@@ -51,19 +51,29 @@ A = TypeVar("A", bound=m.Message)
 class Engine:
     """``with Engine() as engine: engine.load(path); engine.open("plain", ...)``.
 
-    Raises ``EngineDied`` from any call when the process ends by itself, and otherwise the
-    ``LocalspecError`` that the engine reports.
+    Raises ``EngineDied`` from any call when the process ends by itself, ``EngineClosed`` when it
+    was ended by ``close``, and otherwise the ``LocalspecError`` that the engine reports.
     """
 
     build: BuildInfo
     model: ModelInfo
+    loaded: LoadSettings | None = None
+    """How ``model`` was loaded; None: no model is."""
 
-    def __init__(self, *, log_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        log_file: Path | None = None,
+        begun: Callable[[Engine], object] = lambda _engine: None,
+    ) -> None:
+        """``begun`` gets it before it is ready, which takes a while: it can be closed from then
+        on."""
         self.log_file = log_file or _new_log_file()
         try:
             log = self.log_file.open("ab")
         except OSError as e:
-            raise errors.LocalspecError(
+            kind = errors.LocalspecError if log_file is None else errors.UsageError
+            raise kind(
                 f"The log file {self.log_file} cannot be written: {e.strerror}.",
                 "Choose another with --log-file.",
             ) from e
@@ -88,9 +98,12 @@ class Engine:
         self._answers: queue.SimpleQueue[m.Answer | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
+        self._free: Memory | None = None
+        self._closed = False
         self._reader = threading.Thread(target=self._read, name="engine-reader", daemon=True)
         self._reader.start()
         try:
+            begun(self)
             self.build = self._expect(m.Ready, 0).build
         except BaseException:
             self.close()
@@ -112,8 +125,12 @@ class Engine:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process by ending its pipe; kill it if it does not follow."""
+        """End the process by ending its pipe; kill it if it does not follow. What waits for an
+        answer in another thread is told (``EngineClosed``)."""
+        self._closed = True
         process = self._process
+        if not hasattr(self, "build"):  # it does not listen yet
+            process.kill()
         try:
             if process.stdin:
                 process.stdin.close()
@@ -130,6 +147,7 @@ class Engine:
 
     def load(self, path: str | Path, settings: LoadSettings = DEFAULT_LOAD) -> ModelInfo:
         self.model = self._ask(m.Loaded, m.Load(next(self._ids), str(path), settings)).model
+        self.loaded = settings
         return self.model
 
     def open(
@@ -156,6 +174,13 @@ class Engine:
         """llama.cpp's devices and their memory now."""
         return self._ask(m.Found, m.Devices(next(self._ids))).devices
 
+    def free_memory(self) -> Memory:
+        """What there is for a model: once one is loaded, what there was before, where that was
+        asked."""
+        if self._free is None or self.loaded is None:
+            self._free = memory(self.devices())
+        return self._free
+
     def memory(
         self,
         path: str | Path,
@@ -174,7 +199,7 @@ class Engine:
         load: LoadSettings = DEFAULT_LOAD,
         drafter: DrafterSettings = NO_DRAFTER,
     ) -> Fit:
-        """Whether and how it fits this machine now, by simulation."""
+        """Whether and how it fits into ``free_memory``, by simulation."""
         target = check_model_file(path)
         check_context(target, context.n_ctx)
         own = None
@@ -182,7 +207,7 @@ class Engine:
             own = check_model_file(drafter.path)
         elif "mtp" in drafter.sources:
             own = target
-        formula = Formula(target, context, load, memory(self.devices()), own, drafter.n_max)
+        formula = Formula(target, context, load, self.free_memory(), own, drafter.n_max)
 
         def simulate(placement: Placement, n_ctx: int) -> tuple[Use, ...]:
             layers, experts = placement
@@ -326,7 +351,7 @@ class Engine:
                 self._process.stdin.write(data)
                 self._process.stdin.flush()
             except (OSError, ValueError) as e:
-                raise self.death() from e
+                raise self._end() from e
 
     def _ask(self, kind: type[A], request: m.Message) -> A:
         self._settle()
@@ -355,12 +380,19 @@ class Engine:
             answer = self._answers.get()
             if answer is None:
                 self._answers.put(None)  # so that the next call is told as well
-                raise self.death()
+                raise self._end()
             if answer.id != request:
                 continue
             if isinstance(answer, m.Failed):
                 raise _as_error(answer)
             return answer
+
+    def _end(self) -> BaseException:
+        return errors.EngineClosed() if self._closed else self.death()
+
+    def kill(self) -> None:
+        """End a process that does not answer any more; who waits for it is told that it died."""
+        self._process.kill()
 
     def death(self) -> errors.EngineDied:
         """How the process ended, for a caller that found it not ``alive``."""

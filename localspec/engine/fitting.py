@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localspec import machine
 from localspec.engine.client import Engine
 from localspec.errors import DoesNotFit, ModelFileError
 from localspec.fit import (
@@ -33,7 +32,8 @@ asked; it is within a tenth in the tests."""
 
 
 class Fitting:
-    """What fits beside what, in the memory as it is before the target is loaded.
+    """What fits beside what, in the memory as it is before the target is loaded, also where that
+    was done for somebody else.
 
     ``given`` False: nobody asked for a context of this size, so a smaller one does where it must.
     ``refuse`` False: nothing is refused; layers are placed all the same.
@@ -60,15 +60,19 @@ class Fitting:
         self._header = _header(path)
 
     def choose(self, engine: Engine) -> LoadSettings:
-        """How to load the target into ``engine``. Raises ``DoesNotFit``."""
+        """How to load the target into ``engine``; where that has it, whoever asks compares this
+        with ``engine.loaded``. Raises ``DoesNotFit``."""
         self.load = self._choose(engine)
+        if engine.loaded not in (None, self.load):  # to be loaded anew, in the memory of then
+            self._placement = None
+            self.notes.clear()
         return self.load
 
     def _choose(self, engine: Engine) -> LoadSettings:
         if self._header is None:
             return self._load  # llama.cpp says what is wrong with it
         if self._placement is None:
-            self._memory = machine.memory(engine.devices())
+            self._memory = engine.free_memory()
             fit = self._fit(engine)
             if not fit.fits and self._refuse:
                 raise does_not_fit(self._header, fit, self._load)

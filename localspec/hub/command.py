@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -19,10 +19,19 @@ from localspec.gguf_names import quant_of
 from localspec.hub import stored
 from localspec.hub.download import Progress, download
 from localspec.hub.files import known_damaged
+from localspec.hub.leftovers import leftovers
 from localspec.hub.plan import check_usable, named, plan
 from localspec.hub.progress import display
 from localspec.hub.stored import Stored
-from localspec.reference import HubReference, find_cached, parse_reference, reference_of
+from localspec.paths import kind_here
+from localspec.reference import (
+    HubReference,
+    cached_variants,
+    find_cached,
+    parse_reference,
+    reference_of,
+    snapshots,
+)
 from localspec.units import file_size, folded, of_size
 
 
@@ -32,7 +41,7 @@ def pull(
     """Bring a model and its drafters into the cache. Raises the errors of ``plan``, ``download``
     and ``check_usable``; ``DownloadCancelled`` says how to go on."""
     catalogue = Catalogue.load()
-    out, err = Console(width=_width(), soft_wrap=True), Console(stderr=True)
+    out, err = _console(), Console(stderr=True, emoji=False)
     asked = named(model, quant, catalogue)
     try:
         wanted = plan(asked, drafter, catalogue)
@@ -86,7 +95,7 @@ def pull(
 def verify(model: str | None = None, *, quiet: bool = False) -> int:
     """Read every byte of a model, or of every GGUF in the cache. 1 when something is damaged."""
     files = list(stored.everything()) if model is None else _stored(model)
-    out, err = Console(width=_width(), soft_wrap=True), Console(stderr=True)
+    out, err = _console(), Console(stderr=True, emoji=False)
     if not files:
         _say(out, "There is no GGUF in the cache.")
         return 0
@@ -113,8 +122,8 @@ def verify(model: str | None = None, *, quiet: bool = False) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What removing a model would take away: its files, what interrupted pulls of its repo left,
-    and the bytes that this frees."""
+    """What removing a model would take away: its files, what interrupted pulls of its repo left
+    (files of split models, and ``parts`` of files), and the bytes that this frees."""
 
     files: tuple[Stored, ...]
     parts: tuple[Path, ...]
@@ -129,36 +138,38 @@ class Removal:
             lines.append(f"{len(self.parts)} unfinished {files} of {repo}")
         return lines
 
-    def carry_out(self) -> None:
-        stored.remove(self.files)
-        stored.drop(self.parts)
+    def carry_out(self) -> int:
+        """Bytes freed."""
+        return stored.remove(self.files) + stored.drop(self.parts)
 
 
 def removal(model: str) -> Removal:
     """Raises ``ModelFileError`` where nothing of the model is in the cache, ``UsageError`` for
     what is not of the Hub or leaves open which is meant."""
-    parts = stored.unfinished(_place(model).repo)
+    left = [one for one in leftovers(_place(model).repo) if not one.busy]
+    parts = tuple(part for one in left for part in one.parts)
     try:
         files = _stored(model)
     except ModelFileError:
-        if not parts:
+        files = _shards(model)
+        if not left and not files:
             raise
-        files = []
+    whole = [s for one in left for path in one.whole if (s := Stored.at(path)) is not None]
+    files = list(dict.fromkeys([*files, *whole]))
     freed = stored.freed_by(files) + sum(p.stat().st_size for p in parts)
     return Removal(tuple(files), parts, freed)
 
 
 def rm(model: str, *, yes: bool = False) -> int:
     """Remove a model from the cache, and what interrupted pulls of its repo left."""
-    out = Console(width=_width(), soft_wrap=True)
+    out = _console()
     going = removal(model)
     for line in going.lines:
         _say(out, line)
     if not yes and not _agreed(f"Remove this and free {file_size(going.freed)}?"):
         _say(out, "Nothing was removed.")
         return 1
-    going.carry_out()
-    _say(out, f"{file_size(going.freed)} freed.")
+    _say(out, f"{file_size(going.carry_out())} freed.")
     return 0
 
 
@@ -170,13 +181,28 @@ def _agreed(question: str) -> bool:
 
 def _place(model: str) -> HubReference:
     """What the words mean: a path in the cache, a reference, or a name of the catalogue."""
-    at_path = None if parse_reference(model) else reference_of(Path(model).absolute())
-    place = at_path or named(model, None, Catalogue.load()).reference
+    path = Path(model).absolute()
+    at_path = None if parse_reference(model) else reference_of(path)
+    if at_path is not None and at_path.file is not None:
+        # of that revision, for another may be here as well
+        return replace(at_path, revision=path.parents[at_path.file.count("/")].name)
+    catalogue = Catalogue.load()
+    name, _ = catalogue.split(model)
+    if name not in catalogue.names and parse_reference(model) is None and kind_here(model):
+        raise _not_pulled(model, "Whoever put that file there can take it away.")
+    place = named(model, None, catalogue).reference
     if place is None:
-        raise UsageError(
-            f"{model} does not come from Hugging Face.", "Only what was pulled can be named here."
-        )
+        source = catalogue.entry(name).source
+        if source.package is not None:
+            raise _not_pulled(model, f"It is of the package {source.package}, which pip manages.")
+        if source.asset is not None:
+            raise _not_pulled(model, "It is a part of localspec.")
+        raise _not_pulled(model, f"Its file is where you put it: {source.path}")
     return place
+
+
+def _not_pulled(model: str, hint: str) -> UsageError:
+    return UsageError(f"{model} does not come from Hugging Face.", hint)
 
 
 def _stored(model: str) -> list[Stored]:
@@ -198,6 +224,20 @@ def _stored(model: str) -> list[Stored]:
     return [s for f in variant.files if (s := Stored.at(snapshot / f)) is not None]
 
 
+def _shards(model: str) -> list[Stored]:
+    """What is there of split models that the words mean and that are not whole."""
+    reference = _place(model)
+    return [
+        one
+        for snapshot in snapshots(reference.repo, reference.revision)
+        for variant in cached_variants(snapshot)
+        if not variant.complete
+        and any(_means(reference, HubReference(reference.repo, f)) for f in variant.files)
+        for f in variant.files
+        if (one := Stored.at(snapshot / f)) is not None
+    ]
+
+
 def _means(asked: HubReference, has: HubReference) -> bool:
     if asked.repo != has.repo or asked.file not in (None, has.file):
         return False
@@ -208,6 +248,7 @@ def _say(console: Console, text: str) -> None:
     console.print(folded(text, console.file), markup=False, highlight=False, soft_wrap=True)
 
 
-def _width() -> int | None:
-    """Into a pipe go whole lines."""
-    return None if sys.stdout.isatty() else 500
+def _console() -> Console:
+    """Into a pipe go whole lines. No name is a picture, as rich would have ``:llama:``."""
+    width = None if sys.stdout.isatty() else 500
+    return Console(width=width, emoji=False, soft_wrap=True)

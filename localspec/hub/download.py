@@ -31,7 +31,7 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from huggingface_hub.errors import HfHubHTTPError
 
 from localspec.errors import DownloadCancelled, DownloadFailed, HubError, LocalspecError
-from localspec.hub import client
+from localspec.hub import client, leftovers
 from localspec.hub.files import (
     RemoteFile,
     arrived,
@@ -40,6 +40,7 @@ from localspec.hub.files import (
     prepare,
     refer,
 )
+from localspec.paths import kind_here
 from localspec.reference import hub_cache
 from localspec.units import file_size
 
@@ -155,7 +156,7 @@ def check_room(files: Sequence[RemoteFile]) -> None:
     """Raises ``DownloadFailed`` when what is missing does not fit on the cache's disk."""
     needed = sum({f.blob: f.missing for f in files}.values())
     folder = hub_cache()
-    while not folder.exists():
+    while not kind_here(folder):
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -284,6 +285,7 @@ class _Transfer:
                 if self._is_right():
                     break
                 file.part.unlink()
+                leftovers.forget(file.part)
                 self.done = 0
                 if last:
                     raise DownloadFailed(
@@ -323,6 +325,7 @@ class _Transfer:
         if arrived(self.file.part) > self.file.size:
             self.file.part.unlink()
         self.file.part.touch()
+        leftovers.note(self.file)
         while (have := arrived(self.file.part)) < self.file.size:
             self._go_on()
             self.done = have

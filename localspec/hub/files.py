@@ -21,7 +21,8 @@ from huggingface_hub.hf_api import ModelInfo
 
 from localspec.errors import HubError, HubNotFound, UsageError, did_you_mean
 from localspec.gguf_names import DRAFTER_PARTS, Variant, label_among, stem_of, variants, with_quant
-from localspec.hub import client
+from localspec.hub import client, leftovers
+from localspec.paths import kind_here
 from localspec.reference import HubReference, hub_cache
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -238,7 +239,7 @@ def arrived(path: Path) -> int:
 
 def _has_size(path: Path, size: int) -> bool:
     # A dead link has no size; an empty file is a file.
-    return path.is_file() and path.stat().st_size == size
+    return kind_here(path) == "file" and path.stat().st_size == size
 
 
 def _mark(blob: Path) -> Path:
@@ -257,7 +258,7 @@ def mark(blob: Path, *, damaged: bool) -> None:
 
 def known_damaged(path: Path) -> bool:
     """Whether a model at a path of the cache, or a shard of it, was found damaged."""
-    if not path.is_file():
+    if kind_here(path) != "file":
         return False
     shards = [p for p in path.parent.iterdir() if stem_of(p.name) == stem_of(path.name)]
     return any(p.is_symlink() and _mark(p.parent / p.readlink()).exists() for p in shards)
@@ -281,6 +282,7 @@ def hand_over(file: RemoteFile, blob: Path) -> None:
         link = _beside(file.local)  # what is there may be a dead link
         link.symlink_to(os.path.relpath(file.blob, file.local.parent))
         link.replace(file.local)
+    leftovers.forget(file.part)
     refer(file)
 
 

@@ -10,16 +10,15 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from localspec.errors import DownloadCancelled, DownloadFailed
 from localspec.gguf_names import is_gguf
-from localspec.hub import files
+from localspec.hub import files, leftovers
 from localspec.hub.download import FileProgress, Progress, Report
+from localspec.paths import kind_here
 from localspec.reference import HubReference, hub_cache, reference_of
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -39,7 +38,7 @@ class Stored:
         reference = reference_of(path)
         if reference is None:
             return None
-        return cls(path, reference, path.stat().st_size if path.is_file() else None)
+        return cls(path, reference, path.stat().st_size if kind_here(path) == "file" else None)
 
     @property
     def repo_folder(self) -> Path:
@@ -73,7 +72,10 @@ class Stored:
 
 def everything() -> Iterator[Stored]:
     """Every GGUF in the cache, dead links too, by repo and name."""
-    for path in sorted(hub_cache().glob("models--*/snapshots/*/**/*")):
+    cache = hub_cache()
+    if kind_here(cache) != "folder":
+        return
+    for path in sorted(cache.glob("models--*/snapshots/*/**/*")):
         if is_gguf(path.name) and (path.is_symlink() or path.is_file()):
             stored = Stored.at(path)
             if stored is not None:
@@ -131,7 +133,7 @@ def remove(stored: Sequence[Stored]) -> int:
     Raises ``DownloadFailed`` for what may not be removed.
     """
     freed = freed_by(stored)
-    try:
+    with _removing():
         for one in stored:
             blob = one.blob
             one.path.unlink(missing_ok=True)
@@ -140,39 +142,31 @@ def remove(stored: Sequence[Stored]) -> int:
                 files.mark(blob, damaged=False)
         for folder in {s.repo_folder for s in stored}:
             _tidy(folder)
+    return freed
+
+
+def drop(parts: Iterable[Path]) -> int:
+    """Remove what arrived in part. Bytes freed. Raises ``DownloadFailed`` as ``remove`` does."""
+    freed = 0
+    with _removing():
+        for part in parts:
+            freed += files.arrived(part)
+            part.unlink(missing_ok=True)
+            leftovers.forget(part)
+            _tidy(part.parent.parent)
+    return freed
+
+
+@contextmanager
+def _removing() -> Iterator[None]:
+    """Turns what the file system refuses into a sentence."""
+    try:
+        yield
     except OSError as error:
         raise DownloadFailed(
             f"{error.filename} cannot be removed: {error.strerror}.",
             "Get the right to write there, or close the program that uses it.",
         ) from error
-    return freed
-
-
-def unfinished(repo: str) -> tuple[Path, ...]:
-    """What interrupted pulls left of a repo, unless a pull is at it now."""
-    return tuple(
-        part
-        for part in sorted((files.repo_folder(repo) / "blobs").glob("*.part"))
-        if not _is_locked(part)
-    )
-
-
-def drop(parts: Iterable[Path]) -> None:
-    for part in parts:
-        part.unlink(missing_ok=True)
-        _tidy(part.parent.parent)
-
-
-def _is_locked(part: Path) -> bool:
-    folder = part.parent.parent
-    lock = folder.parent / ".locks" / folder.name / f"{part.stem}.lock"
-    if not lock.exists():
-        return False
-    try:
-        with FileLock(lock, timeout=0):
-            return False
-    except Timeout:
-        return True
 
 
 def _names_of(blob: Path) -> list[Path]:

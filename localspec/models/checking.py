@@ -9,18 +9,23 @@ from localspec.catalog import Catalogue
 from localspec.catalogue_file import Source
 from localspec.errors import HubUnreachable, LocalspecError
 from localspec.hub.files import RemoteRepo, resolve
-from localspec.units import file_size
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One file of an entry; ``problem`` is empty where the Hub has it, ``note`` what is worth
-    knowing all the same."""
+    """One file of an entry; ``problem`` is empty where the Hub has it. ``size`` is what it has
+    there, ``stated`` what the catalogue says, in bytes; None: unknown, not said."""
 
     entry: str
     file: str
     problem: str = ""
-    note: str = ""
+    size: int | None = None
+    stated: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        """It is there, but of another size than the catalogue says."""
+        return self.size is not None and self.stated is not None and self.size != self.stated
 
 
 def check_catalogue(catalogue: Catalogue) -> Iterator[Checked]:
@@ -64,9 +69,4 @@ def _check(words: str, source: Source, found: RemoteRepo | LocalspecError) -> It
         elif not variant.complete:
             yield Checked(entry, file, f"{source.repo} lacks parts of {file}.")
         else:
-            stated = source.bytes_of(quant)
-            changed = stated is not None and stated != variant.size
-            note = file_size(variant.size)
-            if changed:
-                note += f", {variant.size} bytes where the catalogue says {stated}"
-            yield Checked(entry, file, note=note)
+            yield Checked(entry, file, size=variant.size, stated=source.bytes_of(quant))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from localspec.catalog import Listing, locate
 from localspec.discovery import LocalFile
 from localspec.fit import Fit, estimate
 from localspec.gguf_header import GGUFHeader, joined, read_header
+from localspec.hub.leftovers import Leftover
 from localspec.machine import Memory
 from localspec.models import output
 from localspec.models.inspection import Inspection, inspect, inspect_file
@@ -32,6 +34,7 @@ def list_models(*, as_json: bool = False) -> int:
             {
                 "catalogue": [_listing_json(line, here) for line in seen.listings],
                 "files": [_file_json(f, here) for f in seen.others],
+                "unfinished": [_left_json(one) for one in seen.left],
                 "notes": list(seen.notes),
                 "own_catalogue": str(seen.own_file),
             }
@@ -60,6 +63,8 @@ def list_models(*, as_json: bool = False) -> int:
         if line.missing and not any(c.reference for c in line.choices):
             console.print(line.missing)
     _print_files(console, seen.others, here, wide=wide)
+    for one in seen.left:
+        console.print(_left(one), soft_wrap=True)
     for note in seen.notes:
         output.say(note)
     state = "is read too" if seen.own_file.is_file() else "is read too when it is there"
@@ -87,6 +92,16 @@ def _print_files(
     for file in copies:
         more = ", ".join(str(c) for c in file.copies)
         console.print(f"{file.name} is here more than once: {file.path}, {more}.")
+
+
+def _left(one: Leftover) -> str:
+    """What an interrupted download left, and what can be done."""
+    words = shlex.quote(one.words)
+    of = "" if one.size is None else f" of {file_size(one.size)}"
+    here = f"unfinished: {one.words}, {file_size(one.kept)}{of} are here"
+    if one.busy:
+        return f"{here}; it is being downloaded."
+    return f"{here}. Go on: localspec models pull {words}; remove: localspec models rm {words}"
 
 
 def _here(line: Listing) -> str:
@@ -134,6 +149,15 @@ def _file_json(file: LocalFile, here: Memory) -> dict[str, Any]:
     verdict = fits_by_size(file.size, here) if file.kind == "model" else None
     copies = [str(c) for c in file.copies]
     return {**asdict(file), "path": str(file.path), "copies": copies, "fits": verdict}
+
+
+def _left_json(one: Leftover) -> dict[str, Any]:
+    return {
+        "pull": one.words,
+        "here_bytes": one.kept,
+        "size_bytes": one.size,
+        "being_downloaded": one.busy,
+    }
 
 
 def _text(value: object) -> str | None:

@@ -135,14 +135,7 @@ def _of_catalogue(
     for spec in specs:
         if spec.method == "ngram" or (spec.method == "mtp" and not spec.absent and not spec.path):
             continue  # needs no file; the model's own head is told from its header
-        plain = Candidate(
-            spec.absent or spec.name,
-            spec.method,
-            "catalogue",
-            here=not spec.absent,
-            note=spec.note,
-            recommended=spec.recommended,
-        )
+        plain = _listed(spec)
         if not spec.absent:
             if spec.path is not None:
                 yield _checked_file(target, plain, spec.path)
@@ -159,6 +152,24 @@ def _of_catalogue(
             continue
         if variant is not None:
             yield _checked_remote(target, plain, remote, variant)
+
+
+def _listed(spec: DrafterSpec) -> Candidate:
+    own_head = spec.method == "mtp" and not spec.absent and not spec.path
+    return Candidate(
+        spec.absent or spec.name,
+        spec.method,
+        "own" if own_head else "catalogue",
+        here=not spec.absent,
+        note=spec.note,
+        recommended=spec.recommended,
+    )
+
+
+def listed_drafters(specs: Sequence[DrafterSpec]) -> tuple[Candidate, ...]:
+    """What the catalogue says of a target whose header cannot be read: nothing is checked."""
+    found = [replace(_listed(s), size=s.size) for s in specs if s.method != "ngram"]
+    return tuple(sorted(found, key=_rank))
 
 
 def _on_machine(target: GGUFHeader, folders: Sequence[Path]) -> Iterator[Candidate]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import struct
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ from localspec.records import (
     SamplerSettings,
     TreeSize,
 )
+from localspec.units import exact
 
 Format = Literal["command", "preset", "json"]
 CONTEXT = 8192
@@ -209,12 +211,21 @@ def flags(setup: Setup) -> tuple[Flags, tuple[str, ...]]:
     drafting, notes = _drafting(setup)
     found += drafting
     for name, value in setup.sampler.items():
-        found.append((SAMPLER_FLAGS[name], f"{value:g}" if name != "seed" else str(int(value))))
+        found.append((SAMPLER_FLAGS[name], _single(value)))
     if setup.thinking is not None:
         found.append(("--reasoning", "on" if setup.thinking else "off"))
     if setup.target.system:
         notes = (*notes, "llama-server has no system prompt of its own: send it with each request.")
     return tuple(found), (*setup.notes, *notes)
+
+
+def _single(value: float) -> str:
+    """For llama-server, which reads single precision: as few digits as say that number."""
+    if float(value).is_integer():
+        return exact(value)
+    wanted = struct.pack("f", value)
+    words = (f"{value:.{digits}g}" for digits in range(6, 10))  # nine are always enough
+    return next(w for w in words if struct.pack("f", float(w)) == wanted)
 
 
 def _drafting(setup: Setup) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
@@ -244,7 +255,7 @@ def _drafting(setup: Setup) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
             found.append(("--spec-draft-model", str(Path(drafter.path).resolve())))
         found += [
             ("--spec-draft-n-max", str(n_max)),
-            ("--spec-draft-p-min", f"{setup.p_min:g}"),
+            ("--spec-draft-p-min", _single(setup.p_min)),
             ("--spec-draft-type-k", engine.draft_kv_type),
             ("--spec-draft-type-v", engine.draft_kv_type),
         ]

@@ -12,7 +12,14 @@ from rich.console import Console
 from localspec import resources
 from localspec.catalog import Catalogue, catalogue_name, locate
 from localspec.catalogue_file import read_catalogue
-from localspec.errors import HubNotFound, HubUnreachable, LocalspecError, NotHere, UsageError
+from localspec.errors import (
+    HubError,
+    HubNotFound,
+    HubUnreachable,
+    LocalspecError,
+    NotHere,
+    UsageError,
+)
 from localspec.gguf_header import GGUFHeader, check_header, check_model_file
 from localspec.gguf_names import label_among
 from localspec.hub import client, files
@@ -21,9 +28,15 @@ from localspec.hub.plan import OpenChoice
 from localspec.hub.remote import read_remote
 from localspec.machine import Memory
 from localspec.models import output, own
-from localspec.models.checking import check_catalogue
+from localspec.models.checking import Checked, check_catalogue
 from localspec.models.command import inspect_model
-from localspec.models.drafters import CHECKED_ON_HUB, Candidate, Found, find_drafters
+from localspec.models.drafters import (
+    CHECKED_ON_HUB,
+    Candidate,
+    Found,
+    find_drafters,
+    listed_drafters,
+)
 from localspec.models.offers import Offer, offers
 from localspec.reference import HubReference, find_cached, parse_reference, reference_of
 from localspec.units import file_size
@@ -77,18 +90,24 @@ def list_repository(reference: HubReference, *, as_json: bool) -> int:
             label + shards + part,
             file_size(o.variant.size),
             o.fit.verdict if o.fit else "",
-            "yes" if o.here else "",
+            "not usable" if o.problem else "yes" if o.here else "",
             "recommended" if o.recommended else "" if o.variant.complete else "incomplete",
         )
     console.print(table)
+    for o in offered:
+        if o.problem:
+            console.print(f"\nWhat is here cannot be used: {o.problem}", soft_wrap=True)
+            if o.path is not None and (words := reference_of(o.path)):
+                console.print(f"To remove it: localspec models rm {words}", soft_wrap=True)
     best = next((o for o in offered if o.recommended), None)
     if best is not None and best.here:
         console.print(f"\nThe recommended one is here: --model {best.words}")
     elif best is not None:
         console.print(f"\nGet the recommended one with: localspec models pull {best.words}")
-    else:
+    elif any(o.fit is not None and not o.problem for o in offered):
+        others = "the others" if any(o.problem for o in offered) else "them"
         console.print(
-            f"\nNone of them fits this machine with a context of {output.CONTEXT:,} tokens."
+            f"\nNone of {others} fits this machine with a context of {output.CONTEXT:,} tokens."
         )
     return 0
 
@@ -103,6 +122,7 @@ def _offer_json(offer: Offer) -> dict[str, Any]:
         "size_bytes": v.size,
         "complete": v.complete,
         "here": offer.here,
+        "problem": offer.problem or None,
         "fit": output.fit_json(offer.fit) if offer.fit else None,
         "recommended": offer.recommended,
     }
@@ -168,16 +188,24 @@ def drafters_of(words: str, *, ask_hub: bool = True) -> Found:
     """The drafters of the target that the words mean. Raises ``UsageError`` for a drafter."""
     catalogue = Catalogue.load()
     place = locate(words)
-    reference: HubReference | None
-    if isinstance(place, Path):
-        header, reference = check_model_file(place), reference_of(place)
-    else:
-        header, reference = check_header(*remote_headers(place)), place
-    if header.is_drafter_only:
-        raise UsageError(f"{words} is a drafter itself.", "Give the target that it drafts for.")
+    reference = reference_of(place) if isinstance(place, Path) else place
     entry = catalogue_name(words, catalogue)
     if entry is None and reference is not None:
         entry = catalogue.of_repo(reference.repo)
+    if isinstance(place, Path):
+        header = check_model_file(place)
+    else:
+        try:
+            header = check_header(*remote_headers(place))
+        except HubNotFound:
+            raise
+        except HubError as error:
+            known = listed_drafters(catalogue.drafters(entry)) if entry is not None else ()
+            if not known:
+                raise
+            return Found(known, (f"They are the catalogue's, not checked: {error.message}",))
+    if header.is_drafter_only:
+        raise UsageError(f"{words} is a drafter itself.", "Give the target that it drafts for.")
     return find_drafters(header, catalogue, entry=entry, reference=reference, ask_hub=ask_hub)
 
 
@@ -301,15 +329,28 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> int:
 
 
 def check(*, as_json: bool = False) -> int:
-    """Asks the Hub about every entry. 1 when something is not as the catalogue says."""
+    """Asks the Hub about every entry. 1 when a file is not there, or not of the size that the
+    catalogue says."""
     results = list(check_catalogue(Catalogue.load()))
     wrong = [r for r in results if r.problem]
+    changed = [r for r in results if r.changed]
     if as_json:
-        output.write_json([asdict(r) for r in results])
+        output.write_json([asdict(r) | {"changed": r.changed} for r in results])
     else:
         console = output.console()
         for r in results:
-            state = f"WRONG  {r.problem}" if r.problem else f"ok     {r.note}".rstrip()
-            console.print(f"{r.entry:<24} {state}", soft_wrap=True)
-        console.print(f"\n{len(results) - len(wrong)} of {len(results)} files are as stated.")
-    return 1 if wrong else 0
+            console.print(f"{r.entry:<24} {_state(r)}", soft_wrap=True)
+        right = len(results) - len(wrong) - len(changed)
+        said = [f"{right} of {len(results)} files are as stated"]
+        said += [f"{len(changed)} of another size"] if changed else []
+        said += [f"{len(wrong)} not to be had"] if wrong else []
+        console.print(f"\n{', '.join(said)}.")
+    return 1 if wrong or changed else 0
+
+
+def _state(checked: Checked) -> str:
+    if checked.problem:
+        return f"WRONG  {checked.problem}"
+    if checked.changed:
+        return f"SIZE   {checked.size:,} bytes; the catalogue says {checked.stated:,}"
+    return f"ok     {file_size(checked.size or 0)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from localspec import discovery
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, ModelFileError
 from localspec.fit import Fit, estimate
-from localspec.gguf_header import GGUFHeader, joined
-from localspec.gguf_names import COMMENDED, Variant, preferred
+from localspec.gguf_header import GGUFHeader, check_model_file, joined
+from localspec.gguf_names import COMMENDED, Variant, part_of, preferred
 from localspec.hub.files import RemoteRepo, words_for
 from localspec.hub.remote import read_remote
 from localspec.machine import Memory
@@ -19,14 +20,20 @@ from localspec.reference import HubReference
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One file, or split model, of a repository. ``words`` are what to type for it; ``fit`` is None
-    of parts and where it cannot be told; ``recommended`` of at most one."""
+    """One file, or split model, of a repository. ``words`` are what to type for it; ``path`` is
+    where it is on this machine, None where it is not, and ``problem`` why what is there cannot be
+    used; ``fit`` is None of parts and where it cannot be told; ``recommended`` of at most one."""
 
     variant: Variant
     words: str
-    here: bool
+    path: Path | None = None
+    problem: str = ""
     fit: Fit | None = None
     recommended: bool = False
+
+    @property
+    def here(self) -> bool:
+        return self.path is not None
 
 
 def offers(remote: RemoteRepo, memory: Memory, n_ctx: int = CONTEXT) -> tuple[Offer, ...]:
@@ -40,7 +47,9 @@ def offers(remote: RemoteRepo, memory: Memory, n_ctx: int = CONTEXT) -> tuple[Of
         fit = None
         if header is not None and variant in models:
             fit = estimate(scaled(header, variant.size), memory, n_ctx=n_ctx)
-        offered.append(Offer(variant, words_for(remote, variant), _is_here(remote, variant), fit))
+        path = discovery.find(HubReference(remote.repo, variant.file))
+        problem = _problem(path) if path is not None else ""
+        offered.append(Offer(variant, words_for(remote, variant), path, problem, fit))
     best = recommend(offered)
     return tuple(replace(o, recommended=o is best) for o in offered)
 
@@ -48,7 +57,7 @@ def offers(remote: RemoteRepo, memory: Memory, n_ctx: int = CONTEXT) -> tuple[Of
 def recommend(offered: Sequence[Offer]) -> Offer | None:
     """The one to take: of those that fit best (all of it on a GPU before a part of it), the
     quantisation most commended, else the largest. None where nothing fits."""
-    models = [o for o in offered if o.variant.part is None and o.variant.complete]
+    models = [o for o in offered if o.variant.part is None and o.variant.complete and not o.problem]
     known = [o for o in models if o.fit is not None]
     for verdict in ("GPU", "GPU+CPU", "CPU"):
         fitting = [o for o in known if o.fit is not None and o.fit.verdict == verdict]
@@ -77,5 +86,12 @@ def _header(remote: RemoteRepo, models: Sequence[Variant]) -> GGUFHeader | None:
         return None  # sizes alone are worth listing
 
 
-def _is_here(remote: RemoteRepo, variant: Variant) -> bool:
-    return discovery.find(HubReference(remote.repo, variant.file)) is not None
+def _problem(path: Path) -> str:
+    """Why a file that is here cannot be used. Projectors and the like are not looked at."""
+    if part_of(path.name) in ("mmproj", "imatrix"):
+        return ""
+    try:
+        check_model_file(path)
+    except ModelFileError as error:
+        return error.message.replace(str(path), path.name)
+    return ""

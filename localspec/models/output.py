@@ -25,11 +25,11 @@ WIDE = 110
 
 def console() -> Console:
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(width=width, markup=False, highlight=False)
+    return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
 def say(text: str) -> None:
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
     console.print(folded(text, sys.stderr))
 
 

@@ -12,17 +12,21 @@ from localspec.discovery import LocalFile
 from localspec.errors import LocalspecError
 from localspec.fit import Verdict, estimate, gpus_of
 from localspec.gguf_header import check_model_file
+from localspec.hub.leftovers import Leftover, leftovers
 from localspec.machine import Memory
 from localspec.models.output import CONTEXT
+from localspec.paths import real
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """``others`` are the files that no entry of the catalogue names; ``notes`` say what could not
-    be looked at; ``own_file`` is the person's own catalogue, there or not."""
+    """``others`` are the files that no entry of the catalogue names; ``left`` is what interrupted
+    downloads from the Hub left; ``notes`` say what could not be looked at; ``own_file`` is the
+    person's own catalogue, there or not."""
 
     listings: tuple[Listing, ...]
     others: tuple[LocalFile, ...]
+    left: tuple[Leftover, ...]
     notes: tuple[str, ...]
     own_file: Path
 
@@ -32,10 +36,13 @@ def overview() -> Overview:
     catalogue = Catalogue.load()
     listings = catalogue.listings()
     survey = discovery.survey(catalogue.folders)
-    listed = {c.path.resolve() for line in listings for c in line.choices if c.path}
-    drafting = {d.path.resolve() for line in listings for d in line.drafters if d.path}
-    others = tuple(f for f in survey.files if f.path.resolve() not in listed | drafting)
-    return Overview(tuple(listings), others, survey.notes, catalog.user_file())
+    listed = {real(c.path) for line in listings for c in line.choices if c.path}
+    drafting = {real(d.path) for line in listings for d in line.drafters if d.path}
+    left = tuple(one for one in leftovers() if one.kept)
+    on_the_way = {real(path) for one in left for path in one.whole}
+    known = listed | drafting | on_the_way
+    others = tuple(f for f in survey.files if real(f.path) not in known)
+    return Overview(tuple(listings), others, left, survey.notes, catalog.user_file())
 
 
 def shown(line: Listing) -> Choice:

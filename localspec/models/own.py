@@ -7,17 +7,19 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from localspec import catalog
 from localspec.catalog import Catalogue, locate
 from localspec.catalogue_file import NAME, read_catalogue
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, NameNeeded, UsageError
 from localspec.gguf_header import GGUFHeader, check_header, check_model_file
 from localspec.gguf_names import stem_of
 from localspec.hub.files import choose, resolve
 from localspec.hub.remote import read_remote
 from localspec.pairing import check_pairing
+from localspec.paths import kind_of
 from localspec.reference import HubReference, parse_reference, reference_of
 from localspec.whole_file import replacing
 
@@ -26,7 +28,7 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[P
     """Appends an entry for ``words`` with ``drafters`` to the user's file; returns file and name.
 
     Both may be paths, references to the Hub, or names of local files. Each is looked at first, and
-    a drafter that does not fit is refused. Raises ``UsageError`` for a name that is taken or is
+    a drafter that does not fit is refused. Raises ``NameNeeded`` for a name that is taken or is
     none, and whatever the looks raise; the file stays as it was then.
     """
     target, source, stem = _looked_at(words)
@@ -34,16 +36,20 @@ def add(words: str, drafters: Sequence[str], name: str | None = None) -> tuple[P
         raise UsageError(f"{words} is a drafter.", "Add its target, and give it with --drafter.")
     entry = name or re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")
     if not re.fullmatch(NAME, entry):
-        raise UsageError(
+        raise NameNeeded(
             f"{entry!r} cannot be the name of a model: a name has only letters, digits and . _ -, "
             "with a letter or digit first.",
             "Give another with --name.",
+            "",
         )
     path = catalog.user_file()
-    taken = read_catalogue(path).models if path.is_file() else {}
+    taken = read_catalogue(path).models if kind_of(path) == "file" else {}
     if entry in taken:
-        raise UsageError(
-            f"Your catalogue {path} has a model {entry} already.", "Choose another with --name."
+        free = next(x for i in count(2) if (x := f"{entry}-{i}") not in taken)
+        raise NameNeeded(
+            f"Your catalogue {path} has a model {entry} already.",
+            "Choose another with --name.",
+            free,
         )
     lines = ["", f"[models.{_key(entry)}]", f"title = {_string(target.name)}"]
     if licence := target.text("general.license"):
@@ -109,7 +115,7 @@ def _append(path: Path, lines: Iterable[str]) -> None:
 def has(name: str) -> bool:
     """Whether the user's own catalogue has an entry of that name."""
     path = catalog.user_file()
-    return path.is_file() and name in read_catalogue(path).models
+    return kind_of(path) == "file" and name in read_catalogue(path).models
 
 
 def forget(name: str) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,19 @@ DIALOGS = (
     "localspec.tui.screens.dialogs",
     "localspec.tui.screens.conversations",
     "localspec.tui.screens.chat_settings",
+    "localspec.tui.screens.engine_settings",
     "localspec.tui.screens.inspector",
     "localspec.tui.screens.model_dialogs",
 )
+NEEDED = (
+    "plotext",
+    "psutil",
+    "pydantic",
+    "localspec.bench.prompt_files",
+    "localspec.catalog",
+    "localspec.bench.comparison",
+)
+"""By the other screens than the first three: each takes long by itself."""
 FURTHER = (
     "localspec.chat.thinking",
     "localspec.engine.messages",
@@ -58,9 +69,16 @@ def bring(*modules: str) -> None:
         _imported.add(module)
 
 
-def compile_languages() -> None:
-    """Not for the event loop."""
+def pieces() -> Iterator[Callable[[], object]]:
+    """What brings everything, bit by bit; nothing of it is for the event loop."""
+    models, chat, ab, *others = (module for module, _ in SCREENS.values())
+    for module in (models, chat, ab, *NEEDED, *others, *DIALOGS, *FURTHER):
+        yield partial(bring, module)
+    for language in LANGUAGES:
+        yield partial(_compile, language)
+
+
+def _compile(language: str) -> None:
     from textual.highlight import highlight
 
-    for language in LANGUAGES:
-        highlight("", language=language)
+    highlight("", language=language)

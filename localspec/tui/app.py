@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,14 +19,17 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.constants import DRIVER
+from textual.css.query import NoMatches
 from textual.driver import Driver
-from textual.events import Key, Paste
-from textual.notifications import Notify
+from textual.events import DeliveryComplete, Key, Paste
+from textual.notifications import Notification, Notify
 from textual.reactive import var
 from textual.screen import Screen
+from textual.widget import AwaitMount
 from textual.worker import WorkerFailed
 
 from localspec.errors import LocalspecError, StoreUnusable
+from localspec.reference import title_of
 from localspec.tui import ahead
 from localspec.tui.engine import (
     EngineLost,
@@ -37,9 +43,9 @@ from localspec.tui.palette import ActionsProvider, Palette, actions
 from localspec.tui.polite import LONG, PAUSE, Polite
 from localspec.tui.pulls import PullEnded, Pulls
 from localspec.tui.screens.base import LightScreen, ModeScreen
-from localspec.tui.screens.engine_lost import Choice, EngineLostScreen
+from localspec.tui.screens.engine_lost import Choice, EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
-from localspec.tui.settings import Settings, SettingsStore
+from localspec.tui.settings import AS_USUAL, EngineSettings, Settings, SettingsStore
 from localspec.tui.stylesheet import Sheet
 from localspec.tui.theme import DARK, shaded, themes
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
@@ -50,19 +56,23 @@ if TYPE_CHECKING:
     from localspec.tui.screens.first_start import FirstDownload
 
 ENGINE_CHECK_SECONDS = 1.0
+SHOWN_SECONDS, PATIENCE = 0.3, 1.0
+"""Until what was asked for is seen on a slow machine; and so long imports wait for a person who
+keeps asking."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What the person works with, on every screen: a target and its drafter, as the command line's
-    --model, --drafter, --n-max, --p-min and --tree; the last two come from profiles. ``model``
-    None: nothing was chosen yet."""
+    --model, --drafter, --n-max, --p-min and --tree (the last two come from profiles), and how the
+    engine runs. ``model`` None: nothing was chosen yet."""
 
     model: str | None = None
     drafter: str = "auto"
     n_max: int | Literal["auto"] | None = None
     p_min: float | None = None
     tree: int | Literal["auto"] = 0
+    engine: EngineSettings = AS_USUAL
 
     @classmethod
     def of(cls, kept: Settings) -> Setup:
@@ -74,6 +84,7 @@ class Setup:
             "auto" if kept.n_max == "auto" else n_max,
             kept.p_min,
             "auto" if kept.tree == "auto" else tree,
+            kept.engine,
         )
 
 
@@ -96,6 +107,12 @@ class LocalspecApp(Polite, InOrder):
         ),
         Binding("f1,question_mark", "explain", "Explain", tooltip="What each number here means"),
         Binding(
+            "ctrl+t",
+            "engine_settings",
+            "Engine",
+            tooltip="Threads, context, layers on the GPU, cache types",
+        ),
+        Binding(
             "ctrl+p",
             "command_palette",
             "Palette",
@@ -103,13 +120,15 @@ class LocalspecApp(Polite, InOrder):
             show=False,
             priority=True,
         ),
-        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
+        Binding("ctrl+q", "quit", "Quit", tooltip="Leave localspec", show=False, priority=True),
     ]
 
     engine_status: var[Status] = var(Status())
     setup: var[Setup] = var(Setup())
     last_kept: var[int | None] = var[int | None](None)
     """The number of the benchmark that a job of this app has kept last in the history."""
+    to_resume: var[dict[str, Any] | None] = var[dict[str, Any] | None](None)
+    """The result of an interrupted bench that Bench is to go on with."""
     opening: var[str | None] = var[str | None](None)
     """A mode that is shown once it is imported."""
 
@@ -135,6 +154,10 @@ class LocalspecApp(Polite, InOrder):
         self.painted = asyncio.Event()
         """The first screen is seen: what it need not wait for may begin."""
         self._unkept_told = False
+        self._only_in: dict[tuple[str, str], str] = {}
+        """The mode in which what a notice (title, message) says is so."""
+        self._asked = 0.0
+        """When the person has asked for something last."""
 
     # ---- life ---------------------------------------------------------------------------------
 
@@ -142,11 +165,15 @@ class LocalspecApp(Polite, InOrder):
         lower_priority()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.set_interval(ENGINE_CHECK_SECONDS, self.engine.check)
+        self.settings.tell = self._warn
         if self.settings.problem:
-            self.notify(self.settings.problem, severity="warning", markup=False)
+            self._warn(self.settings.problem)
         if self.setup.model is None:
             self.action_first_model()
         self._import_ahead()
+
+    def _warn(self, problem: str) -> None:
+        self.notify(problem, severity="warning", timeout=10)
 
     def get_driver_class(self) -> type[Driver]:
         if sys.platform == "win32" or DRIVER:
@@ -164,6 +191,13 @@ class LocalspecApp(Polite, InOrder):
         """A bug is told by ``run``, once the terminal is as it was: not in a hundred lines."""
         self._close_messages_no_wait()
 
+    def _handle_exception(self, error: Exception) -> None:
+        """A screen that the app is left in the midst of mounting misses its widgets: no fault."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        leaving = self._exit or not self.is_running
+        if not (leaving and isinstance(cause, NoMatches)):
+            super()._handle_exception(error)
+
     def _fatal_error(self) -> None:
         self._close_messages_no_wait()
 
@@ -175,17 +209,18 @@ class LocalspecApp(Polite, InOrder):
 
     @work(group="ahead")
     async def _import_ahead(self) -> None:
-        def bring() -> None:
-            variables = self.get_css_variables()
-            for module in (*(module for module, _ in ahead.SCREENS.values()), *ahead.DIALOGS):
-                ahead.bring(module)
-                self.sheet.prepare(variables)
-            ahead.bring(*ahead.FURTHER)
-            self.sheet.prepare(variables)
-            ahead.compile_languages()
-
         await self.painted.wait()
-        await asyncio.to_thread(bring)
+        for bring in ahead.pieces():
+            await asyncio.to_thread(bring)
+            await self.undisturbed()
+            await asyncio.to_thread(self.sheet.prepare, self.theme_variables)
+            await self.undisturbed()
+
+    async def undisturbed(self) -> None:
+        """What is done ahead slows what the person has asked for: Python runs one of them."""
+        until = perf_counter() + PATIENCE
+        while perf_counter() < min(until, self._asked + SHOWN_SECONDS):
+            await asyncio.sleep(SHOWN_SECONDS / 10)
 
     def on_unmount(self) -> None:
         self.pulls.close()
@@ -288,7 +323,7 @@ class LocalspecApp(Polite, InOrder):
         if chosen.what == "pull":
             name, quant = chosen.name, chosen.quant
             use = {"model": f"{name}:{quant}" if quant else name}
-            self.pulls.start(name, quant or None, entry=name, use=use)
+            self.pulls.start(name, quant or None, entry=name, use=use, wished=True)
         self.action_mode("models")
 
     # ---- for screens --------------------------------------------------------------------------
@@ -296,7 +331,12 @@ class LocalspecApp(Polite, InOrder):
     def use(self, **changes: Any) -> None:
         """Choose a model, drafter or draft length (fields of Setup) for all screens and the next
         start. Another model begins with its recommended drafter, and what a profile said of the
-        last drafter holds for no other; a draft length that is chosen is a chain's."""
+        last drafter holds for no other; a draft length that is chosen is a chain's. What was to be
+        used once it is here gives way to what is chosen later."""
+        if changes.get("model") is not None:
+            self.pulls.drop_wishes()
+        elif "drafter" in changes:
+            self.pulls.drop_wishes(self.setup.model)
         if changes.get("model", self.setup.model) != self.setup.model:
             changes = {"drafter": "auto", "n_max": None, **changes}
         if "drafter" in changes:
@@ -306,16 +346,46 @@ class LocalspecApp(Polite, InOrder):
         self.setup = replace(self.setup, **changes)
         self.settings.change(**asdict(self.setup))
 
-    def notify(self, message: str, *, title: str = "", **how: Any) -> None:
-        """Every notice; of what is done with a command elsewhere it names the app's way."""
+    def go_on_with(self, result: dict[str, Any]) -> None:
+        """Show Bench, which makes the runs that this interrupted one lacks."""
+        self.to_resume = result
+        self.action_mode("bench")
+
+    def notify(self, message: str, *, title: str = "", here: bool = False, **how: Any) -> None:
+        """Every notice; of what is done with a command elsewhere it names the app's way. None is
+        markup: they name models, files and what was written. ``here``: it is of this mode, whose
+        keys are others' letters, and goes when another one is shown."""
         mode = self.current_mode
-        super().notify(in_app(message, mode), title=in_app(title, mode), **how)
+        how["markup"] = False
+        message, title = in_app(message, mode), in_app(title, mode)
+        if here:
+            self._only_in[title, message] = mode
+        super().notify(message, title=title, **how)
+
+    def action_help_quit(self) -> None:
+        self.notify("Ctrl+Q quits.", title="Do you want to quit?")
+
+    @on(DeliveryComplete)
+    def _delivered(self, event: DeliveryComplete) -> None:
+        event.prevent_default()  # Textual's own notice is markup, with the path in it
+        self.notify(str(event.path or ""), title="Screenshot saved")
 
     def _on_notify(self, event: Notify) -> None:
-        """What is still shown is not shown a second time."""
+        """What is still shown is not shown a second time, nor where it is not so any more."""
         new = event.notification
-        if any((n.title, n.message) == (new.title, new.message) for n in self._notifications):
+        again = any((n.title, n.message) == (new.title, new.message) for n in self._notifications)
+        if again or self._is_of_another_mode(new):
             event.prevent_default()
+
+    def _is_of_another_mode(self, said: Notification) -> bool:
+        mode = self.current_mode
+        return self._only_in.get((said.title, said.message), mode) != mode
+
+    def switch_mode(self, mode: str) -> AwaitMount:
+        shown = super().switch_mode(mode)
+        for said in filter(self._is_of_another_mode, list(self._notifications)):
+            self._unnotify(said)
+        return shown
 
     def tell(self, error: LocalspecError) -> None:
         """An error that the person caused or can do something about, as a notice. That nothing can
@@ -343,6 +413,13 @@ class LocalspecApp(Polite, InOrder):
 
     @work(group="restart")
     async def action_restart_engine(self) -> None:
+        if self.engine.busy:
+            from localspec.tui.screens.dialogs import Confirm
+
+            text = f"It is at work ({self.engine.status.what}), which is broken off."
+            if await self.push_screen_wait(Confirm("End the engine?", text, "End it")):
+                self.engine.kill()  # its end is shown, with a way to a new one
+            return
         try:
             job = self.engine.restart()
             if job is not None:
@@ -365,16 +442,20 @@ class LocalspecApp(Polite, InOrder):
             self.notify(
                 f"What arrived is kept; {where} on its line goes on from there.",
                 title=f"{pull.name} stopped",
-                markup=False,
+                here=self.current_mode == "models",
             )
         else:
-            wish = pull.use
-            if wish is None and self.setup.model is None:
-                wish = {"model": pull.name}  # the first one: what else
-            if wish:
-                self.use(**wish)
-            chosen = " It is chosen: F3 to chat with it." if wish else ""
-            self.notify(f"{pull.name} is here.{chosen}", markup=False, timeout=8)
+            is_model = bool(pull.use) or not pull.drafts
+            first = self.setup.model is None and not pull.drafts  # what else
+            if (pull.wished and is_model) or first:
+                self.use(**(pull.use or {"model": pull.name}))
+                said = ". It is chosen: F3 to chat with it."
+            elif pull.drafts:
+                target = title_of(pull.use["model"]) if pull.use else "its model"
+                said = f": Enter on {target} (F2) offers it."
+            else:
+                said = ": Enter on it (F2) uses it."
+            self.notify(f"{pull.name} is here{said}", markup=False, timeout=8)
 
     # ---- actions ------------------------------------------------------------------------------
 
@@ -385,6 +466,7 @@ class LocalspecApp(Polite, InOrder):
     def action_mode(self, mode: str) -> None:
         if len(self.screen_stack) > 1:  # not from under a dialog
             return
+        self._asked = perf_counter()
         if ahead.imported(mode):
             self.opening = None
             self.switch_mode(mode)
@@ -402,6 +484,7 @@ class LocalspecApp(Polite, InOrder):
             self.opening = None
 
     async def deal_with(self, event: Key | Paste) -> None:
+        self._asked = perf_counter()
         screen = self.screen
         made: asyncio.Event = screen._mounted_event
         if isinstance(screen, ModeScreen) and made.is_set():
@@ -425,7 +508,24 @@ class LocalspecApp(Polite, InOrder):
                 (shown, binding.tooltip or binding.description)
                 for shown, binding, _ in actions(screen)
             ]
-            self.push_screen(ExplainScreen(ModeBar.MODES[screen.MODE], screen.EXPLAINS, keys))
+            self.push_screen(ExplainScreen(ModeBar.MODES[screen.MODE], screen.explained, keys))
+
+    @work(group="engine-settings", exclusive=True)
+    async def action_engine_settings(self) -> None:
+        def usual() -> Usual:
+            from localspec.chat.session import CHAT_CONTEXT
+            from localspec.machine import default_threads, threads_beside_drawing
+
+            return Usual(threads_beside_drawing(), default_threads(), CHAT_CONTEXT)
+
+        from localspec.tui.screens.engine_settings import EngineSettingsScreen, Usual
+
+        with self.coming():
+            found = await asyncio.to_thread(usual)
+        if isinstance(self.screen, ModeScreen):  # no dialog was opened meanwhile
+            chosen = await self.push_screen_wait(EngineSettingsScreen(self.setup.engine, found))
+            if chosen is not None and chosen != self.setup.engine:
+                self.use(engine=chosen)
 
     def deliver_screenshot(
         self, filename: str | None = None, path: str | None = None, time_format: str | None = None
@@ -439,11 +539,20 @@ class LocalspecApp(Polite, InOrder):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         for command in super().get_system_commands(screen):
-            if command.title not in ("Quit", "Keys"):  # our own entries have their keys with them
-                yield command
+            # our own entries have their keys with them; no part here is better alone
+            left_out = command.title in ("Quit", "Keys", "Maximize")
+            if left_out or (command.title.startswith("Copy sel") and not screen.selections):
+                continue
+            yield command
         yield SystemCommand(
             "Restart engine", "Start a fresh engine process", self.action_restart_engine
         )
+        titles = ("Engine log", "What llama.cpp says"), ("Earlier engine log", "Of the one before")
+        for log, (title, text) in zip(self.engine.logs, titles, strict=False):
+            yield SystemCommand(title, text, partial(self._show_log, log))
+
+    def _show_log(self, path: Path) -> None:
+        self.push_screen(LogScreen(path))
 
 
 def collect_seldom() -> None:
@@ -460,6 +569,12 @@ class _Started(LocalspecApp):
 
     def on_ready(self) -> None:
         collect_seldom()
+        for name in ("SIGHUP", "SIGTERM"):  # the window is closed, the machine goes down
+            if hasattr(signal, name):
+                number = getattr(signal, name)
+                with suppress(NotImplementedError):  # Windows
+                    leave = partial(self.exit, return_code=128 + number)
+                    asyncio.get_running_loop().add_signal_handler(number, leave)
 
 
 def run() -> int:

@@ -3,8 +3,11 @@ again."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from textual._compositor import Compositor, CompositorMap, ReflowResult
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.strip import Strip
 from textual.widget import Widget
 
 
@@ -29,6 +32,16 @@ class KeepingCompositor(Compositor):
         exposed = super().reflow_visible(parent, size)
         self._told = {**self._told, **(self._visible_map or {})}
         return exposed
+
+    def _get_renders(
+        self, crop: Region | None = None
+    ) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """The lines of ``crop`` alone: Textual makes all lines of every widget that it touches."""
+        crop = crop or self.size.region
+        for widget, (region, clip) in self.visible_widgets.items():
+            seen = clip.intersection(crop._replace(x=clip.x, width=clip.width))
+            if crop.overlaps(region) and (shown := region.intersection(seen)):
+                yield region, seen, widget.render_lines(shown.translate(-region.offset))
 
     def clear(self) -> None:
         super().clear()

@@ -6,13 +6,16 @@ from __future__ import annotations
 import os
 import selectors
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.drivers.linux_driver import LinuxDriver
 
 from localspec.tui.pasting import PastingParser
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
 
 READ_BYTES = 4096
 LOOK_SECONDS = 0.1
@@ -29,7 +32,42 @@ class Parser(PastingParser):
             return
 
 
+class Output:
+    """The terminal's file, for Textual's writing thread. That ends at an error, and then whoever
+    writes waits for ever behind its full queue, the event loop and the end of the app too: here
+    what is written to a terminal that is gone goes nowhere, and ``gone`` is called once."""
+
+    def __init__(self, file: IO[str], gone: Callable[[], object]) -> None:
+        self._file, self._gone, self._is_gone = file, gone, False
+
+    def write(self, text: str) -> None:
+        self._unless_gone(lambda: self._file.write(text))
+
+    def flush(self) -> None:
+        self._unless_gone(self._file.flush)
+
+    def _unless_gone(self, do: Callable[[], object]) -> None:
+        if self._is_gone:
+            return
+        try:
+            do()
+        except OSError:
+            self._is_gone = True
+            self._gone()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 class TerminalDriver(LinuxDriver):
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        assert self._file is not None
+        self._file = cast("TextIOWrapper", Output(self._file, self._end))
+
+    def _end(self) -> None:
+        self._app.call_later(self._app.exit, return_code=1)
+
     # ---- input --------------------------------------------------------------------------------
 
     def _run_input_thread(self) -> None:
@@ -52,7 +90,7 @@ class TerminalDriver(LinuxDriver):
                     except OSError:  # the terminal's end, where nobody hung up properly
                         data = b""
                     if not data:
-                        self._app.call_later(self._app.exit, return_code=1)
+                        self._end()
                         return
                     if text := decode(data):  # an empty one would end the parser
                         for message in parser.feed(text):
@@ -68,6 +106,12 @@ class TerminalDriver(LinuxDriver):
         before = self.attrs_before
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self.attrs_before = before or self.attrs_before
+
+    def stop_application_mode(self) -> None:
+        """With nothing on the app's screen: tmux puts lines that a taller window has brought above
+        those of the shell, from the cursor up."""
+        self.write("\x1b[H\x1b[J")
+        super().stop_application_mode()
 
     def _sigtstp_application(self, *_signal: Any) -> None:
         # not in the midst of whatever writes to the terminal now: it holds that queue's lock

@@ -51,6 +51,9 @@ class Line(NamedTuple):
     content: Content
     fill: str = ""
 
+    def is_same(self, other: Line) -> bool:
+        return self.fill == other.fill and self.content.is_same(other.content)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -299,7 +302,7 @@ class _Builder:
         del self.blocks[: opening.items]
         if gap is not None and self.blocks:
             self.blocks[0] = replace(self.blocks[0], gap=gap)
-        if self.blocks and type(self.blocks[0]) is Block:
+        if opening.joint is not None and self.blocks and type(self.blocks[0]) is Block:
             self.blocks[0] = replace(self.blocks[0], joint=opening.joint)
 
     def cut(self, source: str, tail: int) -> tuple[int, Opening]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from localspec.errors import LocalspecError
+from localspec.gguf_names import stem_of
+from localspec.paths import kind_here
 from localspec.reference import reference_of
 from localspec.tui.pulls import Pull
 from localspec.units import file_size
@@ -14,6 +18,7 @@ from localspec.units import file_size
 if TYPE_CHECKING:  # imported in other threads, after the first paint
     from localspec.catalog import Choice, DrafterSpec, Listing
     from localspec.discovery import LocalFile
+    from localspec.hub.leftovers import Leftover
     from localspec.machine import Memory
     from localspec.models.overview import Overview
 
@@ -58,37 +63,33 @@ class Row:
         return all(word in text for word in words)
 
 
-def read() -> tuple[Overview, dict[str, int]]:
-    """What is there, and what interrupted downloads left, by repository. Reads the disk."""
-    from localspec.hub.stored import unfinished
+def read() -> Overview:
+    """What is there. Reads the disk."""
     from localspec.models.overview import overview
 
-    seen = overview()
-    repos = {c.reference.repo for line in seen.listings for c in line.choices if c.reference}
-    left = {repo: sum(p.stat().st_size for p in unfinished(repo)) for repo in repos}
-    return seen, left
+    return overview()
 
 
-def rows(seen: Overview, kept: dict[str, int], pulls: Sequence[Pull]) -> list[Row]:
+def rows(seen: Overview, pulls: Sequence[Pull]) -> list[Row]:
     """All lines by groups. Models of the catalogue keep its order. ``pulls``: those whose files
     ``seen`` may not have yet."""
     found = [
-        *_entries(seen, kept, pulls),
+        *_entries(seen, pulls),
         *_files(seen),
         *_of_catalogue(seen),
         *(_pull_row(p) for p in pulls if p.entry is None),
+        *_left(seen, pulls),
     ]
     order = {group: i for i, group in enumerate(GROUPS)}
     return sorted(found, key=lambda row: order[row.group])
 
 
-def _entries(seen: Overview, kept: dict[str, int], pulls: Sequence[Pull]) -> Iterator[Row]:
+def _entries(seen: Overview, pulls: Sequence[Pull]) -> Iterator[Row]:
     for line in seen.listings:
         pull = next((p for p in reversed(pulls) if p.entry == line.name), None)
         here = [c for c in line.choices if c.path is not None]
         for choice in here or [line.choices[0]]:
             words = f"{line.name}:{choice.quant}" if choice.quant and here else line.name
-            left = kept.get(choice.reference.repo, 0) if choice.reference else 0
             missing = line.missing if choice.reference is None and not here else ""
             yield Row(
                 key=f"entry {words}",
@@ -103,7 +104,7 @@ def _entries(seen: Overview, kept: dict[str, int], pulls: Sequence[Pull]) -> Ite
                 listing=line,
                 choice=choice,
                 pull=pull if not here or (pull and pull.state != "done") else None,
-                kept=left,
+                kept=sum(one.kept for one in seen.left if not here and _is_of(one, line)),
                 problem=missing,
             )
 
@@ -150,7 +151,9 @@ def _of_catalogue(seen: Overview) -> Iterator[Row]:
     for line in seen.listings:
         for drafter in line.drafters:
             path = drafter.path
-            if path is None or path in once or not path.is_file() or reference_of(path) is None:
+            if path is None or path in once or reference_of(path) is None:
+                continue
+            if kind_here(path) != "file":
                 continue
             once.add(path)
             yield Row(
@@ -167,6 +170,38 @@ def _of_catalogue(seen: Overview) -> Iterator[Row]:
 
 def _pull_row(pull: Pull) -> Row:
     return Row(f"pull {pull.name}", PULLS, "pull", pull.name, pull.words, size=pull.size, pull=pull)
+
+
+def _left(seen: Overview, pulls: Sequence[Pull]) -> Iterator[Row]:
+    """What earlier downloads left of files that no line of the catalogue or of a download tells."""
+    absent = [line for line in seen.listings if not any(c.path for c in line.choices)]
+    known = {p.words for p in pulls if p.entry is None}
+    on_the_way = {path for pull in pulls for path in pull.brings}
+    for one in seen.left:
+        if one.words in known or on_the_way.intersection([*one.parts, *one.whole]):
+            continue
+        if any(_is_of(one, line) for line in absent):
+            continue
+        name = (one.file or one.repo).rpartition("/")[2]
+        yield Row(
+            key=f"pull {one.words}",
+            group=PULLS,
+            kind="pull",
+            name=one.words,
+            words=one.words,
+            size=one.size,
+            kept=one.kept,
+            problem=f"{'on its way elsewhere' if one.busy else 'stopped, p goes on'}: {name}",
+        )
+
+
+def _is_of(left: Leftover, line: Listing) -> bool:
+    """Whether an entry's own download goes on with it."""
+    asked = [c.reference for c in line.choices if c.reference and c.reference.repo == left.repo]
+    if left.file is None:
+        return bool(asked)
+    stem = stem_of(left.file)
+    return any(r.file is not None and stem_of(r.file) == stem for r in asked)
 
 
 def pull_words(pull: Pull) -> str:
@@ -204,11 +239,29 @@ def verdicts(lines: Sequence[Row], here: Memory) -> dict[str, str]:
     return found
 
 
-def quantisations(listing: Listing, here: Memory) -> list[tuple[str, str, str]]:
-    """What ``Choose`` shows of the files that an entry offers; the Hub is asked for sizes that the
-    catalogue does not state. The one to take says so."""
-    from dataclasses import replace
+def begun_of(listing: Listing) -> dict[str, int]:
+    """Bytes that interrupted downloads left of an entry's files, by quantisation. Asks the Hub,
+    whose checksums name them."""
+    from localspec.hub.files import choose, resolve
 
+    first = listing.choices[0].reference
+    if first is None:
+        return {}
+    remote = resolve(first.repo, first.revision)
+    kept = {}
+    for choice in listing.choices:
+        with suppress(LocalspecError):  # the Hub has it no longer
+            variant = choose(remote, choice.reference or first)
+            if variant is not None:
+                kept[choice.quant] = sum(f.size - f.missing for f in remote.files_of(variant))
+    return {quant: left for quant, left in kept.items() if left}
+
+
+def quantisations(
+    listing: Listing, here: Memory, kept: Mapping[str, int]
+) -> list[tuple[str, str, str]]:
+    """What ``Choose`` shows of the files that an entry offers; the Hub is asked for sizes that the
+    catalogue does not state. The one to take says so, and what was begun."""
     from localspec.hub.files import resolve
     from localspec.models.overview import fits, fitting_choice
 
@@ -227,6 +280,7 @@ def quantisations(listing: Listing, here: Memory) -> list[tuple[str, str, str]]:
         size = file_size(choice.size) if choice.size is not None else "size unknown"
         words = [f"{size:>9}", verdict_words(fits(choice, here))]
         words += ["here already"] if choice.path else []
+        words += [f"‖ {file_size(kept[choice.quant])} kept"] if choice.quant in kept else []
         words += ["★ recommended"] if choice is best else []
         shown.append(
             (choice.quant, choice.quant or listing.title, "  ".join(w for w in words if w))
@@ -247,7 +301,7 @@ def drafter_choices(drafters: Sequence[DrafterSpec]) -> list[tuple[str, str, str
 
     def about(d: DrafterSpec) -> str:
         words = ["★ recommended"] if d.recommended else []
-        words += ["to download"] if d.absent else []
+        words += [_to_download(d.size)] if d.absent else []
         return " · ".join([*words, *([d.note] if d.note else [])])
 
     ranked = sorted(drafters, key=lambda d: (not d.recommended, d.method == "ngram"))
@@ -255,3 +309,35 @@ def drafter_choices(drafters: Sequence[DrafterSpec]) -> list[tuple[str, str, str
         *((d.name, d.name, about(d)) for d in ranked),
         ("none", "none", "plain decoding, the baseline"),
     ]
+
+
+def drafters_to_get(drafters: Sequence[DrafterSpec]) -> list[tuple[str, str, str]]:
+    """What ``Choose`` shows of the drafters to bring along with their target."""
+    *those, none = drafter_choices(drafters)
+    sizes = [d.size for d in drafters if d.absent]
+    if len(sizes) > 1:
+        known = sum(size for size in sizes if size is not None)
+        those.append(("all", "all", _to_download(None if None in sizes else known)))
+    return [*those, none]
+
+
+def with_sizes(drafters: Sequence[DrafterSpec]) -> list[DrafterSpec]:
+    """The same; the Hub is asked for sizes that the catalogue does not state."""
+    return [replace(d, size=_size_of(d)) if d.absent else d for d in drafters]
+
+
+def _size_of(drafter: DrafterSpec) -> int | None:
+    from localspec.hub.files import choose, resolve
+    from localspec.reference import parse_reference
+
+    place = parse_reference(drafter.absent)
+    if drafter.size is not None or place is None:
+        return drafter.size
+    with suppress(LocalspecError):  # the download will say what is wrong
+        variant = choose(resolve(place.repo, place.revision), place)
+        return variant.size if variant is not None else None
+    return None
+
+
+def _to_download(size: int | None) -> str:
+    return "to download" if size is None else f"{file_size(size)} to download"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+from textual import on
 from textual.binding import Binding
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widgets import Input
+from textual.worker import WorkerCancelled, WorkerFailed
 
 from localspec.tui.screens.base import Dialog
 
@@ -19,11 +23,20 @@ OURS = "localspec."
 class Palette(CommandPalette, Dialog[None]):
     """Textual's, laid out and painted as our dialogs are."""
 
+    @on(Input.Submitted)
+    async def _find_first(self) -> None:
+        """Enter means what the words find, also where it comes before that is listed: what was
+        found for the letters before them would be done. Comes before Textual's own handler."""
+        for worker in list(self.workers):
+            if worker.group == self._GATHER_COMMANDS_GROUP and worker.node is self:
+                with suppress(WorkerCancelled, WorkerFailed):
+                    await worker.wait()
+
 
 def actions(screen: Screen[Any]) -> Iterator[tuple[str, Binding, DOMNode]]:
     """(keys as shown, binding, whose it is) of the actions that can be done on ``screen`` now;
-    moving the cursor and the like, which are Textual's own, are left out. Of what only letters do,
-    also while these are written somewhere: Escape comes before them."""
+    moving the cursor and the like, which are Textual's own, are left out. What only letters do is
+    among them while these are written somewhere: Escape comes before them."""
     seen: dict[tuple[int, str], list[str]] = {}
     found: dict[tuple[int, str], tuple[Binding, DOMNode]] = {}
     for active in screen.active_bindings.values():
@@ -37,9 +50,14 @@ def actions(screen: Screen[Any]) -> Iterator[tuple[str, Binding, DOMNode]]:
         shown = screen.app.get_key_display(binding)
         if shown not in (keys := seen.setdefault(key, [])):
             keys.append(shown)
-    for _, binding in screen._bindings:
+    writing = screen.focused is not None and screen.focused.check_consume_key("a", "a")
+    for _, binding in screen._bindings if writing else ():
         key = (id(screen), binding.action)
-        if binding.description and key not in found and screen.check_action(binding.action, ()):
+        if not binding.description or key in found:
+            continue
+        if binding.action not in _our_actions(type(screen)):
+            continue
+        if screen.app._check_action_state(binding.action, screen):
             found[key] = (binding, screen)
             seen[key] = [f"esc {screen.app.get_key_display(binding)}"]
     for key, (binding, node) in found.items():

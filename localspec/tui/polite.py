@@ -9,6 +9,8 @@ answers that stream in to wait.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 from textual.message import Message
@@ -26,9 +28,18 @@ class Polite(MessagePump):
     """Seconds since the last pause: many short messages in a row take long too."""
 
     async def _dispatch_message(self, message: Message) -> None:
+        await self._pause()  # after what a timer has done
+        with self._working():
+            await super()._dispatch_message(message)
+        await self._pause()
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
         began = perf_counter()
-        await super()._dispatch_message(message)
+        yield
         self._busy += perf_counter() - began
+
+    async def _pause(self) -> None:
         if self._busy > LONG:
             await asyncio.sleep(PAUSE)
             self._busy = 0.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from textual.message import Message
 
 from localspec.errors import DownloadCancelled, LocalspecError, ModelFileError
+from localspec.gguf_names import DRAFTER_PARTS, part_of
 
 if TYPE_CHECKING:  # they bring huggingface_hub: imported in the thread of the first download
     from localspec.hub.download import Progress
@@ -25,14 +26,18 @@ class Pull:
     """One download: a model with its drafter. ``words``, ``quant`` and ``drafter`` are those of
     ``localspec models pull``; ``entry`` the model of the catalogue that it is.
 
-    ``use``: the changes of the app's setup that the person wants once it is here.
+    ``use``: the changes of the app's setup that use it; ``wished``: the person wants that once it
+    is here, and has chosen no other model since.
     """
 
     def __init__(self, words: str, quant: str | None, drafter: str, entry: str | None) -> None:
         self.words, self.quant, self.drafter, self.entry = words, quant, drafter, entry
-        self.use: dict[str, str] | None = None
+        self.use: dict[str, str] = {}
+        self.wished = False
         self.state: State = "asking"
         self.progress: Progress | None = None
+        self.brings: frozenset[Path] = frozenset()
+        """Where its files come to lie, whole and in part."""
         self.path: Path | None = None
         """Of the model, once it is here."""
         self.error: LocalspecError | None = None
@@ -42,6 +47,13 @@ class Pull:
     @property
     def name(self) -> str:
         return f"{self.words}:{self.quant}" if self.quant else self.words
+
+    @property
+    def drafts(self) -> bool:
+        """Is it a drafter? Of one in a repository of its own only who wants it can tell."""
+        if self.use:
+            return self.use["model"] != self.name
+        return self.path is not None and part_of(self.path.name) in DRAFTER_PARTS
 
     @property
     def size(self) -> int | None:
@@ -87,23 +99,40 @@ class Pulls:
         *,
         entry: str | None = None,
         use: dict[str, str] | None = None,
+        wished: bool = False,
     ) -> Pull:
         """Begin, or go on with, a download. One that is running already is returned as it is."""
         key = (words, quant, drafter)
         same = next((p for p in self.all if (p.words, p.quant, p.drafter) == key), None)
         if same is not None and same.active:
             same.use = use or same.use
+            if wished:
+                self.wish(same)
             return same
         pull = Pull(words, quant, drafter, entry)
-        pull.use = use
+        pull.use = use or {}
+        if wished:
+            self.wish(pull)
         if same is None:
             self.all.append(pull)
         else:
             pull.progress = same.progress  # what it had, until it says anew
+            pull.brings = same.brings
             pull.use = use or same.use
             self.all[self.all.index(same)] = pull
         threading.Thread(target=self._run, args=(pull,), daemon=True, name="pull").start()
         return pull
+
+    def wish(self, pull: Pull) -> None:
+        """It is to be used once it is here; of several wishes the last one counts."""
+        self.drop_wishes()
+        pull.wished = True
+
+    def drop_wishes(self, model: str | None = None) -> None:
+        """Whatever comes is only brought, not used; ``model``: what is for that one."""
+        for pull in self.all:
+            if model is None or pull.use.get("model") == model:
+                pull.wished = False
 
     def forget(self, pull: Pull) -> None:
         """Take an ended download off the list; what arrived stays on the disk."""
@@ -143,7 +172,9 @@ class Pulls:
         wanted = plan(named(pull.words, pull.quant, catalogue), pull.drafter, catalogue)
         if pull.cancel.is_set():
             raise DownloadCancelled("The download was cancelled.")
-        download([file for w in wanted for file in w.files], report, pull.cancel)
+        files = [file for w in wanted for file in w.files]
+        pull.brings = frozenset(path for file in files for path in (file.local, file.part))
+        download(files, report, pull.cancel)
         pull.path = wanted[0].path
         try:
             check_usable(wanted)

@@ -78,12 +78,13 @@ class Timeline:
 
 
 class ReplayClock:
-    """Seconds since the start of a replay: can be paused, restarted, and run at another speed."""
+    """Seconds since the start of a replay: can be paused, restarted, and run at another speed; and
+    stands still as long as nobody sees it, running or not."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._at = 0.0
-        self._since: float | None = None
+        self._at, self._since = 0.0, clock()
+        self._running, self._seen = False, True
         self._speed = 1.0
 
     @property
@@ -92,30 +93,44 @@ class ReplayClock:
 
     @property
     def running(self) -> bool:
-        return self._since is not None
+        return self._running
+
+    @property
+    def moving(self) -> bool:
+        return self._running and self._seen
 
     @property
     def now(self) -> float:
-        if self._since is None:
-            return self._at
-        return self._at + (self._clock() - self._since) * self._speed
+        gone = self._clock() - self._since if self.moving else 0.0
+        return self._at + gone * self._speed
 
     def start(self) -> None:
-        if self._since is None:
-            self._since = self._clock()
+        self._go_on(running=True)
 
     def pause(self) -> None:
-        self._at, self._since = self.now, None
+        self._go_on(running=False)
 
     def restart(self) -> None:
-        self._at, self._since = 0.0, self._clock()
+        self._go_on(running=True)
+        self._at = 0.0
+
+    def cover(self) -> None:
+        self._go_on(seen=False)
+
+    def uncover(self) -> None:
+        self._go_on(seen=True)
 
     def set_speed(self, speed: float) -> None:
-        """From here on; where it stands does not jump."""
-        self._at = self.now
-        if self._since is not None:
-            self._since = self._clock()
-        self._speed = speed
+        self._go_on(speed=speed)
+
+    def _go_on(
+        self, *, running: bool | None = None, seen: bool | None = None, speed: float | None = None
+    ) -> None:
+        """Otherwise from here on; where it stands does not jump."""
+        self._at, self._since = self.now, self._clock()
+        self._running = self._running if running is None else running
+        self._seen = self._seen if seen is None else seen
+        self._speed = self._speed if speed is None else speed
 
 
 class Race:

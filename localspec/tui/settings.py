@@ -7,13 +7,83 @@ in which the app must have painted.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import platformdirs
 
+from localspec.limits import MOST_THREADS
 from localspec.whole_file import replacing
+
+if TYPE_CHECKING:  # the first paint does not wait for it
+    from localspec.records import EngineOptions
+
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+Flash = Literal["auto", "on", "off"]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
+Layers = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class EngineSettings(msgspec.Struct, kw_only=True, frozen=True):
+    """How the engine runs, as the command line's options of these names; None: as chosen by it."""
+
+    ctx: AtLeastOne | None = None
+    """Of a chat; measurements take as much as their prompts need."""
+    threads: Threads | None = None
+    gpu_layers: Layers | None = None
+    draft_gpu_layers: Layers | None = None
+    n_cpu_moe: Layers | None = None
+    kv_type: CacheType = "f16"
+    draft_kv_type: CacheType = "f16"
+    flash_attn: Flash = "auto"
+
+    def options(
+        self, sampler: Mapping[str, float] | None = None, thinking: bool | None = None
+    ) -> EngineOptions:
+        """As a chat takes them, with its own settings."""
+        from localspec.machine import threads_beside_drawing
+        from localspec.records import EngineOptions, LoadSettings
+
+        given = {
+            name: value
+            for name in ("gpu_layers", "draft_gpu_layers", "n_cpu_moe")
+            if (value := getattr(self, name)) is not None
+        }
+        return EngineOptions(
+            ctx=self.ctx,
+            threads=self.threads or threads_beside_drawing(),
+            load=LoadSettings(**given),
+            kv_type=self.kv_type,
+            draft_kv_type=self.draft_kv_type,
+            flash_attn=self.flash_attn,
+            sampler=dict(sampler or {}),
+            thinking=thinking,
+        )
+
+    def measuring(self) -> EngineOptions:
+        """As ``bench`` takes them."""
+        return msgspec.structs.replace(self, ctx=None).options()
+
+    def __str__(self) -> str:
+        """What is not as usual, but the context, in the words of a bench's bases: "kv=q8_0 t=1";
+        "" where all is."""
+        short = {
+            "kv": self.kv_type,
+            "draft-kv": self.draft_kv_type,
+            "fa": self.flash_attn,
+            "t": self.threads,
+            "gpu": self.gpu_layers,
+            "draft-gpu": self.draft_gpu_layers,
+            "cpu-moe": self.n_cpu_moe,
+        }
+        usual = ("f16", "auto", None)
+        return " ".join(f"{name}={value}" for name, value in short.items() if value not in usual)
+
+
+AS_USUAL = EngineSettings()
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -43,6 +113,8 @@ class Settings(msgspec.Struct, kw_only=True):
     """The most tokens of an answer; None: as many as the context holds."""
     sampler: dict[str, float] = {}
     """Sampler settings that were changed by hand."""
+    engine: EngineSettings = AS_USUAL
+    """How the engine runs, in every mode."""
 
 
 def settings_file() -> Path:
@@ -55,6 +127,10 @@ class SettingsStore:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or settings_file()
         self.problem = ""
+        """What was wrong last, to be told at the start."""
+        self.tell: Callable[[str], None] = lambda _problem: None
+        """Hears of what goes wrong from then on."""
+        self._unwritten_told = False
         self.values = self._read()
 
     def change(self, **values: Any) -> None:
@@ -65,6 +141,9 @@ class SettingsStore:
             self._write()
         except OSError as error:
             self.problem = f"Settings cannot be kept in {self.path}: {error.strerror or error}."
+            if not self._unwritten_told:
+                self._unwritten_told = True
+                self.tell(self.problem)
 
     def _read(self) -> Settings:
         try:

@@ -21,11 +21,14 @@ CURSOR_SHARE = 0.4
 
 def shaded(variables: dict[str, str]) -> dict[str, str]:
     """``variables`` with shades that text which is put together in code can have too (there Textual
-    takes "auto 60%" for "auto", which is brighter than the rest), and with ``line-cursor``."""
+    takes "auto 60%" for "auto", which is brighter than the rest), and with ``line-cursor`` and
+    ``line-cursor-text``."""
     foreground, primary = (Color.parse(variables[name]) for name in ("foreground", "primary"))
-    variables = {"line-cursor": primary.with_alpha(CURSOR_SHARE).hex, **variables}
     if foreground.ansi is not None:  # a terminal's own palette has no shades
-        return variables
+        ground, text = (variables[f"block-cursor-{part}"] for part in ("background", "foreground"))
+        return {"line-cursor": ground, "line-cursor-text": text, **variables}
+    line = {"line-cursor": primary.with_alpha(CURSOR_SHARE).hex}
+    variables = {**line, "line-cursor-text": variables["foreground"], **variables}
     return variables | {name: foreground.with_alpha(share).hex for name, share in SHADES.items()}
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from localspec import __version__
+from localspec import __version__, interrupts
 from localspec.bench import history
 from localspec.bench import report as reports
 from localspec.bench.analysis import analyse
@@ -71,6 +71,7 @@ def tune(options: TuneOptions) -> int:
     selection, space = select(options)
     with display(make_console(stderr=True), quiet=bench.quiet) as show:
         tuned = search(options, selection, space, show)
+    interrupts.keeping()
     profile = file = None
     if tuned.outcome.decision != "undecided":
         profile = make_profile(options, selection, space, tuned)

@@ -17,11 +17,12 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from localspec import machine, validation
+from localspec import machine, units, validation
 from localspec.bench.report import write
 from localspec.bench.resume import sha256_of
 from localspec.catalog import AFTER_NGRAM, Target
 from localspec.errors import LocalspecError, UsageError, did_you_mean
+from localspec.paths import kind_here, real
 from localspec.records import DrafterSettings, DraftLength, EngineOptions, TreeSize
 
 AUTO = "auto"
@@ -134,7 +135,7 @@ def label(drafter: Drafting) -> str:
 
 
 def speedup(m: Measured) -> str:
-    return f"{m.speedup:.2f}x [{m.interval[0]:.2f}, {m.interval[1]:.2f}]"
+    return units.speedup(m.speedup, m.interval)
 
 
 # ---- files --------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def _free(path: Path) -> Path:
 
 def remove(name: str) -> None:
     path = file_of(name)
-    if not path.exists():
+    if not kind_here(path):
         read(name)
     path.unlink()
 
@@ -307,7 +308,7 @@ def setup(words: str, target: Target, model: str, engine: EngineOptions | None =
     drafter = profile.drafter
     if drafter is not None and drafter.file is not None:
         path = Path(drafter.file.path)
-        if not path.is_file():
+        if kind_here(path) != "file":
             raise ProfileError(f"{stale} its drafter {path} is gone.", again)
         same = drafter.file.is_still(path)
         if same is False:
@@ -342,7 +343,7 @@ def _words(drafter: Drafting, target: Target) -> str:
     method = drafter.method.removeprefix(AFTER_NGRAM)
     path = Path(drafter.file.path) if drafter.file else None
     for own in target.drafters:
-        known = own.path.resolve() if own.path else None
+        known = real(own.path) if own.path else None
         if (own.name, own.method, known) == (name, method, path):
             return first + name
     return first + (str(path) if path else method)

@@ -202,7 +202,7 @@ def _table(result: Json) -> Table:
     ):
         there = number(c["speedup"])
         cells = (str(n), str(c["pairs"]), there + ("x" if c["speedup"] else ""))
-        table.add_row(key, *cells, number(c["accept_length"]))
+        table.add_row(Text(key), *cells, number(c["accept_length"]))
     return table
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from localspec.bench import ab, runner
 from localspec.bench.ab import Planned, Standing, is_narrow, measure
-from localspec.bench.runner import Ran, Running, Starting
+from localspec.bench.runner import CRASHES, Ran, Running, Starting
 from localspec.bench.statistics import Comparison
 from localspec.engine.client import connect
 from localspec.errors import UsageError
@@ -37,6 +37,7 @@ class Watcher:
 
     def __init__(self, pairs=99):
         self.events, self.pairs, self.held = [], pairs, 0
+        self.known_when_held = []
 
     def __call__(self, event):
         self.events.append(event)
@@ -46,6 +47,7 @@ class Watcher:
 
     def hold(self):
         self.held += 1
+        self.known_when_held.append(len(self.of(Standing)))
 
     def finished(self):
         return len(self.of(Ran)) >= 2 * self.pairs
@@ -104,6 +106,7 @@ def test_runs_alternate_in_pairs_and_the_watcher_sees_all_of_it(run, options):
     assert [s.comparison.pairs for s in watcher.of(Standing)][:3] == [1, 2, 3]
     disturbed = any(e.phase == "repeat" for e in watcher.of(Starting))
     assert watcher.held == 3 + 1 + disturbed
+    assert watcher.known_when_held[:4] == [0, 1, 2, 3], "a pair counts before it is held"
     assert outcome.standing.comparison.method == "t over runs, this prompt only"
     assert outcome.audit.identical
     assert not outcome.measurement.interrupted
@@ -150,6 +153,11 @@ def test_what_was_ended_before_the_first_run_says_that_nothing_was_measured(run,
     assert run(options, Watcher(pairs=0)).ending == "nothing was measured · ended by you"
 
 
+def newest_child() -> psutil.Process:
+    """The engine that works; another test's may not have ended yet."""
+    return max(psutil.Process().children(), key=psutil.Process.create_time)
+
+
 def test_the_engine_dies_and_the_end_is_told_all_the_same(run, options):
     class Killer(Watcher):
         killed = False
@@ -158,11 +166,24 @@ def test_the_engine_dies_and_the_end_is_told_all_the_same(run, options):
             super().__call__(event)
             if isinstance(event, Running) and event.slot.run == 1 and not self.killed:
                 self.killed = True
-                (engine,) = psutil.Process().children()
-                engine.kill()
+                newest_child().kill()
 
     outcome = run(options, Killer(pairs=3))
-    assert outcome.ending == "2 pairs · ended by you · the engine died once"
+    assert outcome.ending == "2 of 3 pairs count · ended by you · the engine died once"
+
+
+def test_where_the_drafter_is_given_up_the_baseline_is_not_run_for_nothing(run, options):
+    class Killer(Watcher):
+        def __call__(self, event):
+            super().__call__(event)
+            drafts = isinstance(event, Running) and not event.slot.candidate.is_baseline
+            if drafts and event.tokens == 0:
+                newest_child().kill()
+
+    outcome = run(options, Killer())
+    made = [r for r in outcome.measurement.rows if r.slot.candidate.is_baseline]
+    assert len(made) <= CRASHES
+    assert outcome.ending == "no pair was made whole · given up · the engine died twice"
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -172,6 +193,7 @@ def test_what_was_disturbed_is_made_again_until_it_is_ended(run, options, monkey
             return ended and any(e.phase == "repeat" for e in self.of(Starting))
 
     monkeypatch.setattr(ab, "NARROW", 1e9)
+    monkeypatch.setattr(runner, "REPEATED_SHARE", 0.5)
     monkeypatch.setattr(
         runner, "mark_disturbed", lambda rows: [r.flagged("disturbed") for r in rows]
     )
@@ -180,7 +202,17 @@ def test_what_was_disturbed_is_made_again_until_it_is_ended(run, options, monkey
     assert any(e.phase == "repeat" for e in watcher.of(Starting))
     repeated = [r for r in outcome.measurement.rows if r.slot.phase == "repeat"]
     assert bool(repeated) == (not ended)
-    assert outcome.standing.comparison.pairs == ab.FEWEST_PAIRS
+    standing = outcome.standing
+    assert standing.comparison.pairs == ab.FEWEST_PAIRS
+    assert outcome.disturbed[1] == 2 * ab.FEWEST_PAIRS
+    assert standing.baseline.figures.runs == standing.drafted.figures.runs == ab.FEWEST_PAIRS
+    begun = "6 pairs · " if ended else "6 of 9 pairs count · "
+    assert outcome.ending.startswith(begun)
+    assert outcome.left_out == (
+        "" if ended else "left out: 6 of 18 runs (3 pairs were made again)."
+    )
+    told = [s.comparison.pairs for s in watcher.of(Standing)]
+    assert max(told) == ab.FEWEST_PAIRS, "of what is made again, one or the other"
 
 
 def test_one_drafter_alone_is_compared(run, options):

@@ -1,9 +1,7 @@
 """``localspec bench`` from options to files, on the real engine."""
 
 import json
-import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from impatience import press_ctrl_c, slow_to_end
 
 from localspec.bench import command, history
 from localspec.bench.command import bench, select
 from localspec.bench.gates import GateFailed
 from localspec.bench.result_schema import Result
 from localspec.errors import (
-    ContextTooSmall,
     DrafterError,
     LocalspecError,
     ModelFileError,
@@ -250,7 +248,10 @@ def test_prompts_that_do_not_fit_the_context_are_skipped_with_numbers(options, t
     assert result["workloads"] == [{"name": "long", "prompts": 3}]
     assert "skipped: too long" in capsys.readouterr().out
     file.write_text(json.dumps(rows[1]))
-    with pytest.raises(ContextTooSmall, match="No prompt fits the context of 256"):
+    with pytest.raises(UsageError, match=r"The prompt does not fit .* 256 tokens: it has 1"):
+        bench(small)
+    file.write_text("\n".join(json.dumps(rows[1] | {"id": name}) for name in "ab"))
+    with pytest.raises(UsageError, match=r"No prompt fits .* 256 tokens: the shortest has 1"):
         bench(small)
 
 
@@ -302,18 +303,27 @@ def test_what_cannot_be_done_is_said_before_anything_runs(options, monkeypatch, 
 def test_ctrl_c_in_the_cost_model_leaves_the_benchmark_whole_and_says_so(
     options, monkeypatch, capsys
 ):
+    """And no engine is started for what is over."""
+    starts, connect = [], command.connect
+
+    def started(*given):
+        starts.append(given)
+        return connect(*given)
+
     def interrupted(*_):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(command, "connect", started)
     monkeypatch.setattr(command, "cost_models", interrupted)
     assert bench(replace(options, cost_model=True)) == 130
+    assert len(starts) == 1
     assert read(options)["status"] == "complete"
     out, err = capsys.readouterr()
     assert "the cost model is left out, the benchmark is whole" in " ".join(err.split())
     assert "1.00x" in out
 
 
-def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options):
+def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options, tmp_path):
     """From the shell: the first Ctrl-C ends it cleanly, whatever was finished is kept."""
     arguments = [
         "bench", "--model", options.model, "--drafter", "ngram", "--workload",
@@ -326,12 +336,12 @@ def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options):
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**slow_to_end(tmp_path), "PYTHONUNBUFFERED": "1"},
     )
     for line in process.stderr:
         if "3000 runs on" in line:
             break
-    os.killpg(process.pid, signal.SIGINT)
+    press_ctrl_c(process)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "Traceback" not in err

@@ -100,6 +100,9 @@ def test_a_number_is_never_given_twice(store: Store) -> None:
     assert kept(store, measured()) == [3]
     with pytest.raises(UsageError, match="No benchmark has number 2"):
         history.read("2", store)
+    for digits in (19, 30, 5000):
+        with pytest.raises(UsageError, match="No benchmark has number 9"):
+            history.read("9" * digits, store)
 
 
 def test_a_file_of_bench_is_read_too(store: Store, tmp_path: Path) -> None:
@@ -252,6 +255,17 @@ def test_candidates_of_one_alone_are_named() -> None:
         "small n=3 only in the first",
         "ngram n=8 only in the first",
         "small n=5 only in the second",
+    )
+
+
+def test_what_was_not_compared_is_named_with_its_temperature_where_there_are_several() -> None:
+    """ "baseline only in the first" stood there twice, word for word."""
+    both = {candidate(temperature=t): 100.0 for t in (0.0, 0.8)}
+    warm = {candidate(temperature=1.0): 100.0}
+    assert compare_results(measured(both), measured(warm)).missing == (
+        "baseline T=0 only in the first",
+        "baseline T=0.8 only in the first",
+        "baseline T=1 only in the second",
     )
 
 

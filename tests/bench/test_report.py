@@ -10,6 +10,7 @@ from rich.console import Console
 
 from localspec.bench import page, report, table
 from localspec.bench.audit import Audit, Divergence
+from localspec.bench.console import make_console
 from localspec.bench.runner import Status
 from localspec.errors import UsageError
 from localspec.records import Counts, Step, count
@@ -98,6 +99,32 @@ def test_the_result_has_the_names_that_were_promised(full, empty):
     assert set(full["candidates"][0]["by_workload"]) == {"chat8", "code9"}
     assert full["workloads"] == [{"name": "chat8", "prompts": 4}, {"name": "code9", "prompts": 4}]
     assert full["settings"]["n_ctx"] == 512
+
+
+def test_runs_are_counted_where_candidates_have_not_as_many(made, people, prompts):
+    """Their tok/s are of unlike prompts: 27.2 and 63.4 stood beside a speedup of 1.79."""
+    rows = [
+        made.row(who, p, made.generation(tps=tps))
+        for who, p, tps in (
+            (people[0], prompts[0], 27.2),
+            (people[1], prompts[0], 48.7),
+            (people[1], prompts[1], 90.0),
+            (people[2], prompts[0], 20.0),
+        )
+    ]
+    unlike = make(made, rows, people, prompts, interrupted=True)
+    one_has_none = make(made, rows[:2] + rows[3:], people, prompts, interrupted=True)
+    alike = make(made, rows[:2] + rows[3:], people[:3], prompts, interrupted=True)
+    for result, told, counted in ((unlike, True, True), (one_has_none, False, True), (alike, 0, 0)):
+        text = shown(result, 160)
+        assert ("runs: they differ, so tok/s beside each other" in text) == told
+        *_, head = (line for line in text.splitlines() if "speedup [95 %]" in line)
+        assert ("  runs " in head) == counted
+        assert ("| runs |" in table.to_markdown(result)) == counted
+        live = [c.title for c in table.live_columns(result)]
+        assert live.count("runs") == 1
+    *_, line = (line for line in shown(unlike, 160).splitlines() if line.startswith("ngram "))
+    assert line.split()[:3] == ["ngram", "8", "2"]
 
 
 @pytest.mark.parametrize(
@@ -357,6 +384,18 @@ def test_doubtful_rows_are_named_under_the_table(made, people, prompts):
     assert "repeats: 1 of 3 runs" in text
     assert "crashed: 1 of 3 runs" in text
     assert "FAULTY" in text
+
+
+@pytest.mark.parametrize("why", ["cancelled", "replaced", "parted", "left-out"])
+def test_a_run_that_is_in_no_figure_is_not_said_to_be_short(made, people, prompts, why):
+    rows = [
+        made.row(people[0], prompts[0], made.generation()),
+        made.row(people[1], prompts[0], made.generation(range(9)), flags=["short", why]),
+    ]
+    result = make(made, rows, people[:2], prompts)
+    for text in (shown(result, 200), table.to_markdown(result)):
+        assert f"{why}: 1 of 2 runs" in text
+        assert "short:" not in text
 
 
 def test_a_drafter_that_is_hardly_ever_right_is_suspected(made, people, prompts):
@@ -619,3 +658,19 @@ def test_a_draft_length_that_is_not_to_be_had_is_said(made, prompts):
     assert (shown["n_max"], shown["effective"]["n_max"], shown["notes"]) == (16, 7, [note])
     assert (shown_auto["n_max_bound"], shown_auto["notes"]) == (7, [])
     assert table.notes(result).count(note) == 1
+
+
+@pytest.mark.parametrize("name", ["[/INST]", "[red]m", r"\[x", ":llama:", "[@click=a]x[/]"])
+def test_a_name_is_no_markup_and_no_picture(made, people, prompts, name, capsys):
+    """Of a drafter or a workload; whatever the console is set to."""
+    people = [people[0], made.candidate(name, 3)]
+    prompts = [*prompts, made.prompt("last", name)]
+    rows = [
+        made.row(who, p, made.generation(tps=90 + 20 * i, counts=DRAFTED if i else None))
+        for p in prompts
+        for i, who in enumerate(people)
+    ]
+    result = make(made, rows, people, prompts)
+    assert shown(result, 200).count(name) >= 4  # two tables and their heads, what is said of it
+    make_console().print(name)
+    assert capsys.readouterr().out == f"{name}\n"

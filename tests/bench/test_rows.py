@@ -39,7 +39,7 @@ def test_flags_of_one_run(made):
     assert flags_of(made.generation(text(32))) == set()
     assert flags_of(made.generation([])) == {"short"}
     assert flags_of(made.generation([3] * 60, stop="context")) == {"repeats", "context"}
-    assert flags_of(made.generation(text(40), stop="cancelled")) == {"cancelled"}
+    assert flags_of(made.generation(text(9), stop="cancelled")) == {"cancelled"}
 
 
 def disturbed(made, conditions):

@@ -12,10 +12,10 @@ from localspec.bench.analysis import analyse
 from localspec.bench.audit import audit
 from localspec.bench.plan import Candidate, Plan, Prepared
 from localspec.bench.runner import Notice, Ran, Runner, Running, Starting, WarmingUp
-from localspec.bench.sessions import Sessions
+from localspec.bench.sessions import Host, Sessions
 from localspec.bench.workloads import Prompt
 from localspec.engine.client import Engine
-from localspec.errors import LocalspecError
+from localspec.errors import EngineClosed, EngineDied, LocalspecError
 from localspec.machine import Sample
 from localspec.records import ContextSettings, DrafterSettings, SamplerSettings
 
@@ -228,6 +228,44 @@ def test_ctrl_c_keeps_what_is_finished_and_marks_what_is_not(bench):
     assert len(done.rows) == 4
     assert "cancelled" in done.rows[-1].flags
     assert not done.rows[-1].counts_for_figures
+
+
+@pytest.mark.parametrize("when", [WarmingUp, Running], ids=["warming-up", "running"])
+def test_an_engine_that_was_closed_is_no_crash_and_is_not_started_again(bench, when):
+    """As the app does when the person leaves, from another thread."""
+    starts = []
+
+    def gone():
+        starts.append(1)
+        raise EngineClosed
+
+    def leave(event, sessions):
+        if isinstance(event, when) and getattr(event, "done", 3) == 3:
+            sessions.engine.close()
+
+    runner, sessions, events = bench([BASELINE, NGRAM], tell=leave)
+    sessions._hosts = {None: Host(gone)}
+    done = runner.run()
+    sessions.close()
+    assert done.state == "interrupted"
+    assert not any(r.flags & {"crashed"} for r in done.rows)
+    assert len(done.rows) == (3 if when is Running else 0)
+    assert {s.state for s in done.status.values()} == {"interrupted"}
+    assert not any(isinstance(e, Notice) for e in events)
+    assert len(starts) == (when is WarmingUp), "a context was to be opened"
+
+
+@pytest.mark.parametrize("error", [EngineClosed(), EngineDied("signal SIGKILL", [])])
+def test_an_engine_that_ends_with_the_measurement_takes_nothing_from_it(bench, monkeypatch, error):
+    """It is still alive when its contexts are to be freed, and gone when it is asked to."""
+
+    def gone(_session):
+        raise error
+
+    _, sessions, _ = bench([BASELINE])
+    sessions._open = {"baseline": None}
+    monkeypatch.setattr(sessions.engine, "close_session", gone)
+    sessions.close()
 
 
 def test_a_disturbed_run_is_made_again_next_to_the_baseline_and_replaced(bench):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from localspec import machine
 from localspec.engine.messages import Chunk, Opened, Prefill
 from localspec.errors import LocalspecError
 from localspec.records import (
@@ -116,6 +117,7 @@ class ScriptedEngine:
         self.refuse_open: list[LocalspecError] = []
         self.starts = 0
         self.alive = False
+        self.loaded: LoadSettings | None = None
         self.opened: list[tuple[str, DrafterSettings, str | None]] = []
         self.closed: list[str] = []
         self.prompts: list[tuple[int, ...]] = []
@@ -142,9 +144,8 @@ class ScriptedEngine:
         self.model = model_info(**self.facts)
         return self.model
 
-    def devices(self) -> tuple[()]:
-        """A machine without GPUs."""
-        return ()
+    def free_memory(self) -> machine.Memory:
+        return machine.memory()
 
     def open(
         self,

@@ -108,6 +108,7 @@ def test_quit_ends_the_chat_without_reading_on(talk: Any) -> None:
         ("/n", "/n takes a number"),
         ("/n three", "/n takes a number"),
         ("/n 0", "A draft of 0 tokens"),
+        ("/n 99999", "A draft of 99999 tokens is too long"),
         ("/regen", "There is no answer"),
         ("/save", "/save takes one file."),
         ("/save a b", "/save takes one file."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -25,28 +26,20 @@ from localspec.records import (
     EngineOptions,
 )
 
-ONE = {"threads": 1}
-"""Threads that spin for each other are slow beyond measure when something else runs as well."""
 ROOT = Path(__file__).parents[2]
-PROGRAM = """\
-import ast, sys
-from localspec.chat.command import chat, run
-from localspec.records import ChatOptions, EngineOptions
-from localspec.errors import LocalspecError
-options = ast.literal_eval(sys.argv[2])
-engine = EngineOptions(**options.pop("engine", {}))
-try:
-    chosen = ChatOptions(**options, engine=engine)
-    sys.exit(chat(chosen) if sys.argv[1] == "chat" else run(chosen, sys.argv[3]))
-except LocalspecError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
+STORY = "Write a very long story about a fox."
+"""Greedily demo goes on with it for over 900 tokens: it does not end before what comes midway."""
 
 
-def program(*words: str, **options: Any) -> list[str]:
-    kind, *rest = words
-    return [sys.executable, "-c", PROGRAM, kind, repr(options), *rest]
+def program(*words: str, threads: int = 1, **options: Any) -> list[str]:
+    """The command line. One thread: threads that spin for each other are slow beyond measure when
+    something else runs as well."""
+    flags = [
+        text
+        for name, value in {"threads": threads, **options}.items()
+        for text in (f"--{name.replace('_', '-')}", *([] if value is True else [str(value)]))
+    ]
+    return [sys.executable, "-m", "localspec", *words, *flags]
 
 
 def call(*words: str, text: bytes = b"", **options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -150,9 +143,12 @@ def test_an_engine_killed_between_turns_is_replaced_and_the_conversation_lives(
 
 
 def test_an_engine_killed_in_an_answer_keeps_what_had_arrived(demo_model: Path) -> None:
-    options = ChatOptions("demo", "none", engine=EngineOptions(ctx=2048, threads=1))
+    sampler = {"temperature": 0.0}
+    options = ChatOptions(
+        "demo", "none", engine=EngineOptions(ctx=2048, threads=1, sampler=sampler)
+    )
     with ChatSession(options) as chat:
-        answer = chat.ask("Count from 1 to 500, one number a line.")
+        answer = chat.ask(STORY)
         with pytest.raises(EngineDied, match="SIGKILL"):
             for _ in answer:
                 if answer.text:
@@ -163,23 +159,21 @@ def test_an_engine_killed_in_an_answer_keeps_what_had_arrived(demo_model: Path) 
 
 
 def test_run_writes_the_answer_and_nothing_else_on_stdout(tiny_bytes: Path) -> None:
-    asked = {"model": str(tiny_bytes), "drafter": "none", "max_tokens": 20}
-    engine = {"sampler": {"temperature": 0.0}, "threads": 1}
-    done = call("run", "Hi", **asked, engine=engine)
+    asked = {"model": tiny_bytes, "drafter": "none", "max_tokens": 20, "temperature": 0}
+    done = call("run", "Hi", **asked)
     with ChatSession(replace(greedy(tiny_bytes, "none"), max_tokens=20)) as chat:
         expected = finish(chat.ask("Hi")).text
     assert done.returncode == 0, done.stderr
     assert done.stdout == expected.encode()
     assert b"tok/s" in done.stderr
-    quiet = call("run", "Hi", **asked, engine=engine, quiet=True)
+    quiet = call("run", "Hi", **asked, quiet=True)
     assert (quiet.stdout, quiet.stderr) == (done.stdout, b"")
 
 
 def test_where_stdout_and_stderr_are_one_the_statistics_have_a_line_of_their_own(
     tiny_bytes: Path,
 ) -> None:
-    asked = {"model": str(tiny_bytes), "drafter": "none", "max_tokens": 20}
-    words = program("run", "Hi", **asked, engine={"sampler": {"temperature": 0.0}, **ONE})
+    words = program("run", "Hi", model=tiny_bytes, drafter="none", max_tokens=20, temperature=0)
     apart = subprocess.run(words, capture_output=True, cwd=ROOT, timeout=300)
     assert not apart.stdout.endswith(b"\n")
     assert apart.stderr.startswith(b"20 tokens")
@@ -191,8 +185,7 @@ def test_where_stdout_and_stderr_are_one_the_statistics_have_a_line_of_their_own
 
 def test_no_tokens_asked_of_run_is_no_text_and_no_error(tiny_bytes: Path) -> None:
     """As llama.cpp's -n 0: the prompt is evaluated, nothing is generated."""
-    engine = {"ctx": 300, **ONE}
-    done = call("run", "Hi", model=str(tiny_bytes), drafter="ngram", max_tokens=0, engine=engine)
+    done = call("run", "Hi", model=tiny_bytes, drafter="ngram", max_tokens=0, ctx=300)
     errors = done.stderr.decode()
     assert (done.returncode, done.stdout) == (0, b"")
     assert "0 tokens · n/a tok/s" in errors
@@ -216,7 +209,7 @@ def test_run_raw_has_one_bos_whether_or_not_the_prompt_brings_one(tiny_target: P
         ({"model": "nosuch"}, 2, "no model called 'nosuch'"),
         ({"model": "/no/such.gguf"}, 1, "such.gguf"),
         ({"model": "demo", "drafter": "nosuch"}, 2, "no drafter called 'nosuch'"),
-        ({"model": "demo", "engine": {"ctx": 64, **ONE}}, 1, "tokens but the context holds"),
+        ({"model": "demo", "ctx": 64}, 1, "tokens but the context holds"),
     ],
 )
 def test_bad_input_to_run_is_a_sentence_and_an_exit_code(
@@ -230,9 +223,7 @@ def test_bad_input_to_run_is_a_sentence_and_an_exit_code(
 
 
 def test_a_reader_that_goes_away_ends_run_without_complaint(demo_model: Path) -> None:
-    command = program(
-        "run", "Count to 500.", model="demo", drafter="none", max_tokens=300, engine=ONE
-    )
+    command = program("run", STORY, model="demo", drafter="none", temperature=0, max_tokens=2000)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -243,9 +234,7 @@ def test_a_reader_that_goes_away_ends_run_without_complaint(demo_model: Path) ->
 
 
 def test_ctrl_c_during_run_prints_what_there_is(demo_model: Path) -> None:
-    command = program(
-        "run", "Count to 500.", model="demo", drafter="none", max_tokens=2000, engine=ONE
-    )
+    command = program("run", STORY, model="demo", drafter="none", temperature=0, max_tokens=2000)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -262,10 +251,11 @@ def test_a_chat_through_pipes(tiny_bytes: Path) -> None:
     done = call(
         "chat",
         text=b"Hi\n/spec off\nNot UTF-8: \xe6\xad\n",
-        model=str(tiny_bytes),
+        model=tiny_bytes,
         drafter="ngram",
         max_tokens=8,
-        engine={"ctx": 512, "threads": 1, "sampler": {"temperature": 0.0}},
+        ctx=512,
+        temperature=0,
     )
     assert done.returncode == 0, done.stderr
     errors = done.stderr.decode()
@@ -308,26 +298,27 @@ class Terminal:
     def press(self, key: str, until: str) -> None:
         """Press ``key`` until ``until`` is shown. CPython's input() sleeps through a signal that
         comes just before it waits for the terminal, as a person's second press does not."""
-        for _ in range(40):
+        for _ in range(4):
             self.type(key)
             with contextlib.suppress(AssertionError):
-                self.wait_for(until, 0.5)
+                self.wait_for(until, 20)  # where a second press leaves, it must not come too soon
                 return
         raise AssertionError(f"{until!r} did not come; last seen: {self.seen[-2000:]!r}")
 
     def leave_by(self, key: str) -> int:
-        """The exit code, ``key`` being pressed until the program ends."""
+        """The exit code, ``key`` being pressed over and over until the program ends."""
         while not os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             with contextlib.suppress(OSError):
                 self.type(key)
-            time.sleep(0.2)
+            time.sleep(0.02)
         return self.exit_code()
 
     def exit_code(self) -> int:
         while True:
             try:
-                if not os.read(self.fd, 65536):
+                if not (read := os.read(self.fd, 65536)):
                     break
+                self.seen += read.decode("utf-8", "replace")
             except OSError:
                 break
         os.close(self.fd)
@@ -337,13 +328,10 @@ class Terminal:
 def test_ctrl_c_stops_the_answer_keeps_the_chat_and_twice_at_the_prompt_leaves(
     demo_model: Path,
 ) -> None:
-    # greedy, since that story goes on for over 900 tokens: it cannot end before the Ctrl-C
-    terminal = Terminal(
-        program("chat", model="demo", engine=ONE | {"sampler": {"temperature": 0.0}})
-    )
+    terminal = Terminal(program("chat", model="demo", temperature=0))
     terminal.wait_for("Ctrl-D leaves.")
     terminal.wait_for("> ")
-    terminal.type("Write a very long story about a fox.\n")
+    terminal.type(f"{STORY}\n")
     terminal.wait_for("fox.")
     terminal.wait_for(" the ")  # the answer is coming
     terminal.type("\x03")
@@ -360,10 +348,28 @@ def test_ctrl_c_stops_the_answer_keeps_the_chat_and_twice_at_the_prompt_leaves(
     terminal.press("\x03", until="once more leaves")
     terminal.wait_for("> ")
     assert terminal.leave_by("\x03") == 130
+    assert "Traceback" not in terminal.seen
+
+
+def test_what_is_pasted_is_one_question_and_no_command(tiny_bytes: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    terminal = Terminal(program("chat", model=tiny_bytes, drafter="none", max_tokens=4))
+    terminal.wait_for("Ctrl-D leaves.")
+    terminal.wait_for("> ")
+    terminal.type("\x1b[200~/quit\nsecond\n\nfourth\x1b[201~\n")
+    terminal.wait_for("tok/s")
+    terminal.wait_for("> ")
+    terminal.type(f"/save {kept}\n")
+    terminal.wait_for("Saved in")
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.exit_code() == 0
+    asked = [m["content"] for m in json.loads(kept.read_text())["messages"] if m["role"] == "user"]
+    assert asked == ["/quit\nsecond\n\nfourth"]
 
 
 def test_ctrl_d_leaves_with_0(demo_model: Path) -> None:
-    terminal = Terminal(program("chat", model="demo", drafter="none", engine=ONE))
+    terminal = Terminal(program("chat", model="demo", drafter="none"))
     terminal.wait_for("> ")
     terminal.type("\x04")
     assert terminal.exit_code() == 0
@@ -398,6 +404,12 @@ def test_an_answer_runs_again_as_baseline_and_with_scores_and_the_chat_goes_on(
         assert plain.tokens == run.tokens
         assert plain.counts.accept_length == 1.0
         assert plain.cached_tokens == plain.prompt_tokens - 1
+        assert not chat.near_tie(chat.drafter, plain), "they do not part"
+        other = replace(plain, tokens=(*plain.tokens[:9], 0, *plain.tokens[10:]))
+        assert chat.near_tie(chat.drafter, other), "the answer has the plain path's own token there"
+        chat.last = replace(run, tokens=other.tokens)
+        assert not chat.near_tie(chat.drafter, plain), "nothing chooses that token"
+        chat.last = run
         scored = chat.score()
         assert scored.tokens == run.tokens
         assert scored.drafts == run.drafts

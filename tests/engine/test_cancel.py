@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +30,21 @@ def slow(tmp_path_factory: pytest.TempPathFactory, slow_model: Path) -> Iterator
     with Engine(log_file=tmp_path_factory.mktemp("log") / "engine.log") as engine:
         engine.load(slow_model)
         yield engine
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Ctrl-C in what is done inside; without the collector, for Python only reports what is raised
+    in what that calls (hypothesis has it call something)."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    gc.disable()
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        timer.join()
+    finally:
+        gc.enable()
 
 
 def drafter_of(name: str, tiny_draft: Path) -> DrafterSettings:
@@ -78,16 +95,17 @@ def test_a_decode_is_stopped_in_its_middle(
 ) -> None:
     """A step takes long here: the flag, not the loop, stops it."""
     settings = drafter_of(drafter, slow_model)
-    slow.open("s", settings, context())
+    slow.open("s", settings, context(4096))
     for events in range(2, 6):
-        stream = slow.stream("s", PROMPT, max_tokens=200, ignore_eos=True, interval=0)
+        stream = slow.stream("s", PROMPT, max_tokens=4000, ignore_eos=True, interval=0)
         for _ in range(events):
             next(stream)
         slow.cancel()
         run = stream.drain()
         assert run.stop == "cancelled"
-        assert len(run.tokens) < 200
-        like_fresh(slow, "s", (*PROMPT, *run.tokens), settings, context())
+        assert len(run.tokens) < 4000
+        # attention over more than 256 cells rounds differently
+        like_fresh(slow, "s", (*PROMPT, *run.tokens[:150]), settings, context(4096))
     slow.close_session("s")
 
 
@@ -233,11 +251,8 @@ def test_a_cancel_that_comes_too_late_stops_nothing_else(
 def test_ctrl_c_while_waiting_leaves_the_stream_usable(slow: Engine) -> None:
     slow.open("s", PLAIN, context(2048, n_batch=2048))
     stream = slow.stream("s", LONG, max_tokens=10)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.3):
         stream.drain()
-    timer.join()
     stream.cancel()
     assert stream.drain().stop == "cancelled"
     assert slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True).stop == "length"
@@ -246,11 +261,8 @@ def test_ctrl_c_while_waiting_leaves_the_stream_usable(slow: Engine) -> None:
 
 def test_an_interrupted_request_is_passed_over(slow: Engine) -> None:
     slow.open("s", PLAIN, context(2048, n_batch=2048))
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.3):
         slow.probe("s", LONG, (1,))
-    timer.join()
     assert slow.tokenize("ab", bos=False)
     assert slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True).stop == "length"
     slow.close_session("s")
@@ -259,11 +271,8 @@ def test_an_interrupted_request_is_passed_over(slow: Engine) -> None:
 def test_an_interrupted_opening_leaves_nothing_open(slow: Engine) -> None:
     slow.open("s", PLAIN, context(2048))
     expected = slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True).tokens
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):  # the costs of auto are measured for longer than that
+    with interrupted_after(0.1):  # the costs of auto are measured for longer than that
         slow.open("new", replace(NGRAM, auto=True, n_max=16), context(2048), "s")
-    timer.join()
     with pytest.raises(EngineFailed, match="No session 'new'"):
         slow.generate("new", PROMPT)
     again = slow.generate("s", PROMPT, max_tokens=3, ignore_eos=True, reuse=True)

@@ -8,22 +8,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
 import psutil
 import pytest
 from engine.conftest import PLAIN, StartEngine, context
+from patience import FOREVER
 from tiny_models import BOS
 
 from localspec.engine import messages as m
 from localspec.engine.client import Engine
-from localspec.errors import EngineDied, EngineFailed
+from localspec.errors import EngineClosed, EngineDied, EngineFailed
 from localspec.records import DrafterSettings, LoadSettings, SamplerSettings
 
 ROOT = Path(__file__).parents[2]
 PROMPT = (BOS, 5, 6, 7, 8, 5, 6)
-WATCHDOG = 60.0
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -36,7 +37,7 @@ def ended(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WATCHDOG
+    deadline = time.monotonic() + FOREVER
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
@@ -264,13 +265,30 @@ def test_ctrl_c_in_the_callers_terminal_does_not_reach_the_engine(
 @pytest.mark.parametrize("doing", ["nothing", "prefill"])
 def test_closing_ends_the_process(start_engine: StartEngine, slow_model: Path, doing: str) -> None:
     engine = start_engine(slow_model)
-    engine.open("s", PLAIN, context(8192, n_batch=8192))
+    # it looks at its pipe between two of a batch's matrices, and is waited for for some seconds
+    engine.open("s", PLAIN, context(8192, n_batch=512))
     if doing == "prefill":
         engine.stream("s", (5,) * 8000)
         time.sleep(0.3)
     engine.close()
     assert engine._process.returncode == 0, "it ended by itself"
     assert not engine._reader.is_alive()
+
+
+def test_who_waits_in_another_thread_is_told_that_it_was_closed(
+    start_engine: StartEngine, slow_model: Path
+) -> None:
+    """The engine did not die, and nobody is to be told so."""
+    engine = start_engine(slow_model)
+    engine.open("s", PLAIN, context(8192, n_batch=8192))
+    stream = engine.stream("s", (5,) * 8000)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(stream.drain)
+        engine.close()
+        assert isinstance(waiting.exception(FOREVER), EngineClosed)
+    for again in (lambda: engine.tokenize("a"), stream.cancel):
+        with pytest.raises(EngineClosed):
+            again()
 
 
 def test_a_stopped_engine_is_killed_on_close(start_engine: StartEngine) -> None:
@@ -333,7 +351,7 @@ def read_late(folder: Path, model: Path, request: m.Generate, wait: float) -> li
         assert body is not None, "the stream broke off"
         answers.append(m.decode_answer(body))
     child.stdin.close()
-    assert child.wait(WATCHDOG) == 0
+    assert child.wait(FOREVER) == 0
     child.stdout.close()
     return answers
 

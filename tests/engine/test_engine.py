@@ -402,7 +402,7 @@ def test_a_request_that_is_not_understood_is_an_error(engine: Engine, plain: str
 
 def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none" / "engine.log"):
-        with pytest.raises(LocalspecError, match="log file .* cannot be written") as caught:
+        with pytest.raises(UsageError, match="log file .* cannot be written") as caught:
             Engine(log_file=path)
         assert "--log-file" in caught.value.hint
 

@@ -33,28 +33,26 @@ class Machine:
             for i, g in enumerate(gpus)
         )
         self.simulated = 0
+        self.loaded: LoadSettings | None = None
 
-    def devices(self) -> tuple[Device, ...]:
-        return (Device(RAM, "a processor", "cpu", self.ram, self.ram), *self.gpus)
+    def free_memory(self) -> machine.Memory:
+        devices = (Device(RAM, "a processor", "cpu", self.ram, self.ram), *self.gpus)
+        return machine.Memory(self.ram, self.ram, devices)
 
     def fit(
         self, path: Path, context: ContextSettings, load: LoadSettings, drafter: DrafterSettings
     ) -> Any:
         self.simulated += 1
-        memory = machine.Memory(self.ram, self.ram, self.devices())
-        return Formula(check_model_file(path), context, load, memory).fit(context.n_ctx)
+        formula = Formula(check_model_file(path), context, load, self.free_memory())
+        return formula.fit(context.n_ctx)
 
 
 @pytest.fixture
-def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
+def on() -> Callable[..., Engine]:
     """``on(ram, gpu, ...)``: an engine there; sizes in GiB."""
 
     def make(ram: float, *gpus: float) -> Engine:
-        there = Machine(ram, *gpus)
-        monkeypatch.setattr(
-            machine, "memory", lambda devices: machine.Memory(there.ram, there.ram, tuple(devices))
-        )
-        return cast(Engine, there)
+        return cast(Engine, Machine(ram, *gpus))
 
     return make
 
@@ -96,6 +94,24 @@ def test_as_many_layers_as_fit_go_to_the_gpu_and_it_is_said(
     assert cast(Machine, engine).simulated == 1
     (note,) = wanted.notes
     assert f"{load.gpu_layers} of 33 layers on the GPU" in note
+
+
+def test_an_engine_that_has_it_loaded_is_judged_by_the_memory_before(
+    eight: Path, on: Callable[..., Engine]
+) -> None:
+    """What was placed to fit something smaller is placed anew, in the memory of then."""
+    engine = on(32, 6)
+    engine.loaded = loaded = fitting(eight).choose(engine)
+    again = fitting(eight)
+    assert again.choose(engine) == again.load == loaded
+    again.check(ContextSettings(4096, 1), PLAIN)
+    with pytest.raises(DoesNotFit):
+        again.check(ContextSettings(1 << 18, 1), PLAIN)
+    deeper = fitting(eight, 16384)
+    assert deeper.choose(engine).gpu_layers < loaded.gpu_layers
+    elsewhere = on(32, 24)
+    assert deeper.choose(elsewhere) == AUTO
+    assert deeper.notes == []
 
 
 def test_layers_that_a_person_asked_for_stay(eight: Path, on: Callable[..., Engine]) -> None:
@@ -162,8 +178,7 @@ def test_sessions_fit_together_or_one_by_one(eight: Path) -> None:
 
     def fit(ram: float, load: LoadSettings = AUTO, *gpus: float) -> bool:
         there = Machine(ram, *gpus)
-        memory = machine.Memory(there.ram, there.ram, there.devices())
-        taken, together = sessions_fit([Served(eight, load, sessions)], memory)
+        taken, together = sessions_fit([Served(eight, load, sessions)], there.free_memory())
         if not gpus:
             assert taken == pytest.approx(4 * 2.1 * GIB, rel=0.05)
         return together
@@ -193,13 +208,26 @@ def engine_of(tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
+def test_the_memory_before_is_kept_with_what_was_loaded(
+    demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [machine.Memory(GIB, 672 << 20)]
+    monkeypatch.setattr("localspec.engine.client.memory", lambda _devices: free[-1])
+    with engine_of(tmp_path) as engine:
+        chosen = fitting(demo_model, 2048).choose(engine)
+        assert engine.loaded is None
+        engine.load(demo_model, chosen)
+        free.append(machine.Memory(GIB, 500 << 20))
+        assert engine.loaded == chosen
+        assert fitting(demo_model, 2048).choose(engine) == chosen, "it is not to fit beside itself"
+
+
 def test_the_real_engine_is_asked_where_it_is_close(
     demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The demo model takes 153 MiB with 2,048 tokens; 512 MiB stay free."""
     for free, fits in ((672, True), (660, False)):
         memory = machine.Memory(GIB, free << 20)
-        monkeypatch.setattr(machine, "memory", lambda _devices, memory=memory: memory)
         monkeypatch.setattr("localspec.engine.client.memory", lambda _devices, m=memory: m)
         with engine_of(tmp_path) as engine:
             wanted = fitting(demo_model, 2048)

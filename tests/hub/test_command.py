@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hub_server import HubServer
 from huggingface_hub import constants, scan_cache_dir
+from impatience import press_ctrl_c, slow_to_end
 from rich.console import Console
 
 from localspec import catalog, cli
@@ -319,13 +320,15 @@ def test_a_pull_killed_in_the_middle_is_finished_by_the_next(repo: HubServer, sa
     assert file.local.read_bytes() == CONTENT
 
 
-def test_ctrl_c_on_a_terminal_keeps_what_arrived_and_says_how_to_go_on(repo: HubServer) -> None:
+def test_ctrl_c_on_a_terminal_keeps_what_arrived_and_says_how_to_go_on(
+    repo: HubServer, tmp_path: Path
+) -> None:
     repo.fail("/cdn/", hold_at=150_000)
     leader, follower = pty.openpty()
     process = start(
         "pull", f"hf:{REPO}:q4_k_m", "-d", "none",
         stderr=follower, stdin=follower, start_new_session=True,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+        env={**slow_to_end(tmp_path), "TERM": "xterm", "COLUMNS": "80"},
     )  # fmt: skip
     os.close(follower)
     assert repo.held.wait(60)
@@ -333,7 +336,7 @@ def test_ctrl_c_on_a_terminal_keeps_what_arrived_and_says_how_to_go_on(repo: Hub
     while b"150.0 of 400.0 kB" not in seen:
         assert select.select([leader], [], [], 60)[0]
         seen += os.read(leader, 65536)
-    process.send_signal(signal.SIGINT)
+    press_ctrl_c(process)
     while True:
         try:
             piece = os.read(leader, 65536)

@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 from hub_server import TOKEN, HubServer
 from huggingface_hub import constants, scan_cache_dir, snapshot_download, try_to_load_from_cache
+from patience import FOREVER
 
 from localspec.errors import DownloadCancelled, DownloadFailed, HubError, HubUnreachable
 from localspec.hub import client, download, files
@@ -446,7 +447,7 @@ def test_of_two_pulls_at_once_the_second_waits_and_finds_it_done(
     results: list[Path] = []
     first = threading.Thread(target=lambda: results.extend(fetch(file)))
     first.start()
-    assert hub.held.wait(10)
+    assert hub.held.wait(FOREVER)
 
     def report(progress: Progress) -> None:
         if "another process" in progress.files[0].note:

@@ -186,3 +186,12 @@ def test_a_benchmarks_winner_is_not_mixed_with_another_drafter(other, capsys):
         main(["export", "--bench", "last", *other])
     assert error.value.code == 2
     assert f"{other[0]} and --bench exclude each other" in capsys.readouterr().err
+
+
+def test_a_number_says_to_a_server_what_it_is():
+    """Which reads whole numbers, and others in single precision."""
+    given = {"seed": 1234567, "top_k": 1_000_000, "temperature": 0.1234567, "min_p": 0.05}
+    given |= {"top_p": 0.949999988079071}  # as a GGUF has 0.95
+    found = dict(flags(make_setup("demo", "none", EngineOptions(sampler=given)))[0])
+    said = [found[SAMPLER_FLAGS[name]] for name in given]
+    assert said == ["1234567", "1000000", "0.1234567", "0.05", "0.95"]

@@ -240,6 +240,20 @@ def test_a_repository_is_listed_with_sizes_and_what_fits(
     assert "None of them fits this machine" in out
 
 
+def test_what_is_here_and_cannot_be_used_is_not_recommended(typed: Typed, hub: HubServer) -> None:
+    bad = DRAFT.read_bytes()[:24] + b"\xff" * 5000
+    hub.add("me/bad-GGUF", {"bad-Q8_0.gguf": bad})
+    typed("models", "pull", "hf:me/bad-GGUF:Q8_0", code=1)
+    out = typed("models", "inspect", "hf:me/bad-GGUF")
+    assert out.splitlines()[1].split()[-2:] == ["not", "usable"]
+    assert "What is here cannot be used: bad-Q8_0.gguf is damaged" in out
+    assert "models rm hf:me/bad-GGUF/bad-Q8_0.gguf" in out and "ecommended" not in out
+    [said] = typed.json("models", "inspect", "hf:me/bad-GGUF")
+    assert (said["recommended"], "damaged" in said["problem"]) == (False, True)
+    hub.add("me/bad-GGUF", {"bad-Q8_0.gguf": bad, "good-Q4_K_M.gguf": DRAFT})
+    assert "models pull hf:me/bad-GGUF:Q4_K_M" in typed("models", "inspect", "hf:me/bad-GGUF")
+
+
 def test_a_pull_that_leaves_the_choice_open_says_what_fits(
     typed: Typed, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,12 +486,15 @@ source = { repo = "me/Gone", file = "mtp-g.gguf" }
     hub.add("me/Good", {"g-Q4_0.gguf": b"GGUF", "g-other.gguf": b"GGUF"})
     out = typed("models", "check", code=1)
     lines = [line.split(maxsplit=1) for line in out.splitlines() if line]
-    assert lines[0] == ["good:Q4_0", "ok     4 B, 4 bytes where the catalogue says 3"]
+    assert lines[0] == ["good:Q4_0", "SIZE   4 bytes; the catalogue says 3"]
     assert lines[1] == ["good:Q8_0", "WRONG  me/Good has no file g-Q8_0.gguf."]
     assert lines[2][0] == "good/mtp" and "The Hub has no me/Gone" in lines[2][1]
-    assert "1 of 3 files are as stated." in out
-    hub.add("me/Good", {"g-Q4_0.gguf": b"GGU", "g-Q8_0.gguf": b"GGUF"})
+    assert "0 of 3 files are as stated, 1 of another size, 2 not to be had." in out
     hub.add("me/Gone", {"mtp-g.gguf": b"GGUF"})
+    hub.add("me/Good", {"g-Q4_0.gguf": b"GGUF", "g-Q8_0.gguf": b"GGUF"})
+    out = typed("models", "check", code=1)
+    assert "2 of 3 files are as stated, 1 of another size." in out
+    hub.add("me/Good", {"g-Q4_0.gguf": b"GGU", "g-Q8_0.gguf": b"GGUF"})
     assert "3 of 3 files are as stated." in typed("models", "check")
     hub.fail("/api/models", status=503, times=9)
     typed("models", "check", code=1)
@@ -528,3 +545,14 @@ def test_a_file_on_the_hub_is_judged_by_its_header(
     assert found["need"]["CPU"]["weights"] >= 17_000_000
     typed("models", "fit", "hf:me/Large-GGUF:Q8_0", "--drafter", "eagle3", code=2)
     assert "get it first: localspec models pull" in typed.err
+
+
+@pytest.mark.parametrize("name", ["ollama:llama:7b", "[/INST] [red]m", r"\[x"])
+def test_a_name_is_printed_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = output.table_of("name")
+    table.add_row(name)
+    output.console().print(table)
+    output.say(name)
+    told = capsys.readouterr()
+    assert name in told.out
+    assert name in told.err

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import FOREVER
 from terminal import Terminal
 
 COMMAND = shutil.which("localspec", path=str(Path(sys.executable).parent))
@@ -39,8 +40,8 @@ def test_chat_speculation_ab_every_mode_and_out(home: dict[str, str], demo_model
         app.type("Tell me about rivers.")
         app.press("enter")
         app.wait_for("Tell me about rivers.", "40 tokens", "passes", "● ready")
-        drafted = app.text
-        assert "no drafter" not in drafted and "coverage -" not in drafted
+        app.until(lambda: "coverage -" not in app.text, "coverage")
+        assert "no drafter" not in app.text
         (engine,) = engines(app)
 
         app.press("ctrl+s")
@@ -76,7 +77,28 @@ def test_chat_speculation_ab_every_mode_and_out(home: dict[str, str], demo_model
         app.until(lambda: app.process.poll() is not None, "end")
         assert app.process.returncode == 0
         assert "Traceback" not in app.whole
-        engine.wait(10)  # it ends with the app
+        engine.wait(FOREVER)  # it ends with the app
+
+
+def test_out_while_the_engine_starts(home: dict[str, str], tmp_path: Path) -> None:
+    """Here it never comes so far: neither the app nor the shell's prompt waits for it."""
+    settings = Path(home["XDG_CONFIG_HOME"], "localspec", "settings.json")
+    settings.write_text(json.dumps({"model": "demo"}))  # else another one is asked what would fit
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nif 'localspec.engine.host' in sys.orig_argv: time.sleep(600)\n"
+    )
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with Terminal(LOCALSPEC, env=home | {"PYTHONPATH": path}, columns=80, lines=24) as app:
+        app.wait_for("Ask something", "demo ▸ auto")
+        app.type("Tell me about rivers.")
+        app.press("enter")
+        app.until(lambda: engines(app), "start an engine")
+        (engine,) = engines(app)
+        app.press("ctrl+q")
+        app.until(lambda: app.process.poll() is not None, "end")
+        assert app.process.returncode == 0
+        assert "Traceback" not in app.whole
+        engine.wait(FOREVER)
 
 
 def test_without_its_terminal_the_app_ends_and_the_engine_with_it(home: dict[str, str]) -> None:
@@ -85,7 +107,7 @@ def test_without_its_terminal_the_app_ends_and_the_engine_with_it(home: dict[str
     with Terminal(LOCALSPEC, env=home, columns=80, lines=24) as app:
         app.wait_for("Ask something")
         app.hang_up()
-        app.process.wait(30)
+        app.process.wait(FOREVER)
         assert app.process.returncode == 1
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import FOREVER
 from terminal import Terminal
 
 COMMAND = shutil.which("localspec", path=str(Path(sys.executable).parent))
@@ -127,8 +128,8 @@ def test_nothing_generated_gives_no_rates(tmp_path: Path, tiny_silent: Path) -> 
     assert "n/a" in found.stdout
 
 
-def engine_of(process: subprocess.Popen[str], timeout: float = 60) -> psutil.Process:
-    deadline = time.monotonic() + timeout
+def engine_of(process: subprocess.Popen[str]) -> psutil.Process:
+    deadline = time.monotonic() + FOREVER
     while time.monotonic() < deadline:
         for child in psutil.Process(process.pid).children(recursive=True):
             if "localspec.engine.host" in " ".join(child.cmdline()):
@@ -175,7 +176,7 @@ def test_the_engine_ends_with_a_killed_bench(demo_model: Path) -> None:
         child = engine_of(process)
         time.sleep(1.0)
         process.kill()
-    assert child.wait(timeout=10) is not None or not child.is_running()
+    assert child.wait(FOREVER) is not None or not child.is_running()
 
 
 def test_run_prints_the_answer_alone_on_stdout(demo_model: Path) -> None:

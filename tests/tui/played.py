@@ -6,6 +6,7 @@ the word after it is one decode step, and so is every other word.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from chat.scripted import ScriptedEngine, model_info
+from patience import FOREVER
 
-from localspec.engine.messages import Chunk, Opened, Prefill
+from localspec.engine.messages import Chunk, Opened, Prefill, Replayed
 from localspec.errors import EngineDied, LocalspecError
 from localspec.records import (
     BuildInfo,
-    Device,
     Generation,
     LoadSettings,
     ModelInfo,
@@ -160,7 +161,7 @@ class PlayedStream:
         for i, span in enumerate(run.spans):
             if engine.hold_after is not None and i == engine.hold_after:
                 engine.holding.set()
-                engine.go_on.wait(20)
+                engine.go_on.wait(FOREVER)
             if engine.cancelled.is_set():
                 break
             shown.append(span)
@@ -198,6 +199,9 @@ class PlayedStream:
 class Player(ScriptedEngine):
     """Plays ``script`` in turn; the baseline's session is played from ``baselines``."""
 
+    log_file = Path("/logs/engine.log")
+    pid = os.getpid()
+
     def __init__(self, *script: Any, **facts: Any) -> None:
         facts = {"quant": "Q4_1", **facts}
         super().__init__(*script, **facts)
@@ -207,6 +211,7 @@ class Player(ScriptedEngine):
         self.holding, self.go_on, self.cancelled = (threading.Event() for _ in range(3))
         self.sessions: list[str] = []
         self.last: Generation | None = None
+        self.replays: list[Replayed | LocalspecError] = []
 
     def launch(self, _log: Path | None) -> Player:
         self.starts += 1
@@ -233,6 +238,12 @@ class Player(ScriptedEngine):
             self.last = run
         return PlayedStream(self, run)
 
+    def replay(self, *_asked: Any) -> Replayed:
+        found = self.replays.pop(0)
+        if isinstance(found, LocalspecError):
+            raise found
+        return found
+
     def cancel(self) -> None:
         self.cancelled.set()
         self.go_on.set()
@@ -240,9 +251,6 @@ class Player(ScriptedEngine):
     def open(self, session: str, *rest: Any) -> Opened:
         opened = super().open(session, *rest)
         return Opened(opened.id, session, opened.settings | {"threads": 2})
-
-    def devices(self) -> tuple[Device, ...]:
-        return ()
 
     def pieces(self, tokens: tuple[int, ...]) -> tuple[bytes, ...]:
         return tuple(WORDS.text(token).encode() for token in tokens)

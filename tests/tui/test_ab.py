@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import FOREVER
 from textual.events import Paste
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Label, Select, Static
+from tui.talking import steady, until
 
-from localspec.bench import ab
+from localspec.bench import ab, runner
 from localspec.bench.ab import Outcome, Planned, Standing
-from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, Divergence
 from localspec.bench.plan import Candidate, Plan, Prepared, Slot
 from localspec.bench.rows import Conditions, Row, mark_disturbed
@@ -37,8 +39,8 @@ from localspec.records import (
 from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import SWITCHING
 from localspec.tui.palette import actions
-from localspec.tui.screens.ab import ABScreen, Told
-from localspec.tui.widgets.pass_text import PassText
+from localspec.tui.screens.ab import SIDES, ABScreen, Told
+from localspec.tui.widgets.pass_text import PassText, block_text
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.side import SideHead
 
@@ -111,18 +113,13 @@ def made_rows(planned: Planned, pairs: int, changed_at: int | None = None) -> li
     return rows
 
 
-def standing(planned: Planned, rows: list[Row]) -> Standing:
-    table = analyse(planned.plan, rows)
-    return Standing(table["baseline"], table["eagle3 n=3"])
-
-
 def outcome(divergence: Divergence | None = None, pairs: int = PAIRS) -> Outcome:
     planned = made_plan()
     rows = made_rows(planned, pairs, divergence.token if divergence else None)
     found = Audit(divergence is None, 1, (divergence,) if divergence else ())
     status = {c.key: RunStatus() for c in planned.plan.candidates}
     measurement = Measurement(planned.plan, rows, status)
-    return Outcome(planned, measurement, standing(planned, rows), found)
+    return Outcome(planned, measurement, Standing.of(planned, rows), found)
 
 
 async def opened(pilot: Pilot[Any]) -> ABScreen:
@@ -153,7 +150,7 @@ def shown(screen: ABScreen, which: str) -> str:
     return str(screen.query_one(which, Static).render())
 
 
-def keys(screen: ABScreen) -> set[str]:
+def keys(screen: Screen[Any]) -> set[str]:
     return {binding.description for _, binding, node in actions(screen) if node is screen}
 
 
@@ -162,20 +159,12 @@ def keys(screen: ABScreen) -> set[str]:
 
 @pytest.fixture
 def tiny_app(make_app: MakeApp, tiny_bytes: Path, monkeypatch: pytest.MonkeyPatch) -> LocalspecApp:
-    monkeypatch.setattr(ab, "MOST_PAIRS", 40)
+    monkeypatch.setattr(ab, "MOST_PAIRS", 400)
     monkeypatch.setattr(ab, "NARROW", 1.0)  # the runs of so small a model are over at once
     app = make_app()
     app.settings.values.model = str(tiny_bytes)
     app.use(model=str(tiny_bytes), drafter="ngram", n_max=3)
     return app
-
-
-async def until(pilot: Pilot[None], reached: Callable[[], object]) -> None:
-    for _ in range(600):
-        if reached():
-            return
-        await pilot.pause(0.05)
-    raise AssertionError("it never happened")
 
 
 async def test_measure_pause_finish_race_and_stop_on_a_real_engine(tiny_app: LocalspecApp) -> None:
@@ -195,13 +184,14 @@ async def test_measure_pause_finish_race_and_stop_on_a_real_engine(tiny_app: Loc
         assert made % 2 == 0, "a pair is not torn apart"
         await pilot.pause(0.3)
         assert len(screen._rows) == made
+        assert "not measured yet" not in shown(screen, "#speedup"), "the pair that is whole counts"
         assert "order" in shown(screen, "#state")
         await pilot.press("space")
         await until(pilot, lambda: len(screen._rows) > made)
         await pilot.press("f")
         await until(pilot, lambda: not screen.measuring)
         pairs = screen._standing.comparison.pairs  # type: ignore[union-attr]
-        assert 1 <= pairs < 40
+        assert 1 <= pairs < 400
         assert "ended by you" in shown(screen, "#state")
         assert "(this prompt only)" in shown(screen, "#speedup")
         # at some numbers of threads a draft's batch rounds otherwise
@@ -211,9 +201,12 @@ async def test_measure_pause_finish_race_and_stop_on_a_real_engine(tiny_app: Loc
         await pilot.press("r")
         assert screen.racing
         await until(pilot, lambda: screen._race and screen._race.over)
-        await pilot.pause(0.2)
-        heads = [str(h.render()) for h in screen.query(SideHead)]
-        assert sorted(word for h in heads for word in ("1st", "2nd") if word in h) == ["1st", "2nd"]
+
+        def places() -> list[str]:
+            heads = [str(h.render()) for h in screen.query(SideHead)]
+            return sorted(word for h in heads for word in ("1st", "2nd") if word in h)
+
+        await until(pilot, lambda: places() == ["1st", "2nd"])
         await pilot.press("escape")
         assert not screen.racing
 
@@ -230,6 +223,7 @@ async def test_left_alone_it_ends_by_itself(
 ) -> None:
     monkeypatch.setattr(ab, "NARROW", 1e9)
     monkeypatch.setattr(ab, "FEWEST_PAIRS", 3)
+    monkeypatch.setattr(runner, "mark_disturbed", list)  # else some are made again
     async with tiny_app.run_test(size=(140, 45)) as pilot:
         screen = await opened(pilot)
         screen.query_one("#tokens", Select).value = 64
@@ -246,7 +240,7 @@ async def test_a_switch_that_goes_on_is_waited_for(tiny_app: LocalspecApp) -> No
         screen = await opened(pilot)
         for stopped in (True, False):
             over = threading.Event()
-            tiny_app.engine.start(SWITCHING, lambda _job, over=over: over.wait(20))
+            tiny_app.engine.start(SWITCHING, lambda _job, over=over: over.wait(FOREVER))
             await pilot.press("s")
             assert screen.measuring
             if stopped:
@@ -263,6 +257,40 @@ async def test_a_switch_that_goes_on_is_waited_for(tiny_app: LocalspecApp) -> No
         assert not [n for n in tiny_app._notifications if "busy" in n.message]
 
 
+async def test_escape_in_another_mode_ends_no_measurement(tiny_app: LocalspecApp) -> None:
+    async with tiny_app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        screen.query_one("#tokens", Select).value = 512
+        await pilot.press("s")
+        await until(pilot, lambda: screen._at_work)
+        for mode in ("f2", "f3", "f5", "f6"):
+            await pilot.press(mode)
+            await pilot.pause()
+            assert "Stop" not in keys(pilot.app.screen)
+            await pilot.press("escape", "escape")
+            hand = screen._hand.job
+            assert hand is not None and not hand.cancelled, pilot.app.current_mode
+        await pilot.press("f4", "escape")
+        await until(pilot, lambda: not screen.measuring)
+        assert "stopped" in shown(screen, "#state")
+
+
+async def test_escape_here_ends_nothing_of_another_mode(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen, over = await opened(pilot), threading.Event()
+        job = app.engine.start("Answering", lambda _job: over.wait(FOREVER), "chat")
+        await pilot.press("e", "escape")
+        assert not screen.query_one(Prompt).has_focus, "it leaves the prompt, as the footer says"
+        assert "Stop" not in keys(screen)
+        await pilot.press("escape", "s")
+        assert not job.cancelled
+        (told,) = app._notifications
+        assert told.message == "Wait for it, or stop it with Esc in Chat."
+        over.set()
+        await job
+
+
 class Stopped:
     """A clock that stands still unless the test moves it."""
 
@@ -270,12 +298,6 @@ class Stopped:
 
     def __call__(self) -> float:
         return self.now
-
-
-async def settled(pilot: Pilot[Any]) -> None:
-    """The footer and the list of drafters follow a little later."""
-    for _ in range(3):
-        await pilot.pause(0.1)
 
 
 SIZES = [(80, 24), (140, 45)]
@@ -290,7 +312,7 @@ def test_before_anything_was_measured(
         await pilot.pause()
         drafters = pilot.app.screen.query_one("#drafter", Select)
         await until(pilot, lambda: len(drafters._options) > 2)
-        await settled(pilot)
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
 
@@ -302,7 +324,7 @@ def test_a_result_and_an_earlier_one(
     async def before(pilot: Pilot[Any]) -> None:
         await show(pilot, outcome(Divergence("prompt", "1", 0, 20, "near tie")))
         await show(pilot, outcome())
-        await settled(pilot)
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
 
@@ -313,7 +335,7 @@ def test_a_result_with_disturbed_runs(
 ) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await show(pilot, disturbed_outcome())
-        await settled(pilot)
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
 
@@ -328,7 +350,7 @@ def test_a_race_that_one_side_has_finished(
         await pilot.press("r")
         clock.now += 1.25
         await pilot.press("space")
-        await settled(pilot)
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
 
@@ -382,15 +404,21 @@ async def test_runs_that_an_engine_died_in_are_no_pairs(make_app: MakeApp) -> No
         dead = replace(rows[4], generation=None, flags=frozenset({"crashed"}))
         for row in (*rows[:4], dead, *rows[5:]):
             screen.post_message(Told(Ran(row, 1, 24, 9.0)))
+            screen.post_message(Told(Standing.of(planned, [*screen._rows, row])))
             await pilot.pause()
             if row is rows[5]:
                 assert shown(screen, "#state").startswith("pair 3 of 6 to 12 · order BA AB ✗A")
         assert shown(screen, "#state").startswith("pair 12 of 6 to 12 ")
-        screen.post_message(Told(Starting("repeat", 2, 1, 9.0)))
-        screen.post_message(Told(Ran(rows[4], 1, 2, 9.0)))
-        await pilot.pause()
-        said = "12 pairs · again, what was disturbed or cut short"
-        assert shown(screen, "#state") == said
+        screen.post_message(Told(Starting("repeat", 4, 1, 9.0)))
+        for row, said in (
+            (rows[4], "11 pairs · again 1 of 2: what was disturbed or cut short"),
+            (rows[5], "11 pairs · again 2 of 2: what was disturbed or cut short"),
+        ):
+            repeated = replace(row, slot=replace(row.slot, phase="repeat"))
+            screen.post_message(Told(Ran(repeated, 1, 4, 9.0)))
+            await pilot.pause()
+            assert shown(screen, "#state") == said
+            assert shown(screen, "#head-baseline").endswith(" 11 runs"), "it is not decided yet"
         screen.measuring = False
 
 
@@ -417,7 +445,12 @@ def disturbed_outcome() -> Outcome:
         replace(row, conditions=Conditions(own_cores=0.1 if i in (3, 8) else 1.9))
         for i, row in enumerate(made.measurement.rows)
     ]
-    return replace(made, measurement=replace(made.measurement, rows=mark_disturbed(rows)))
+    return of_rows(made, mark_disturbed(rows))
+
+
+def of_rows(made: Outcome, rows: list[Row]) -> Outcome:
+    measurement = replace(made.measurement, rows=rows)
+    return replace(made, measurement=measurement, standing=Standing.of(made.planned, rows))
 
 
 async def test_disturbed_runs_are_told_and_the_result_keeps_that(make_app: MakeApp) -> None:
@@ -431,6 +464,129 @@ async def test_disturbed_runs_are_told_and_the_result_keeps_that(make_app: MakeA
         screen = await show(pilot, outcome())
         assert not screen.query_one("#doubt").display
         assert "2 of 12 runs disturbed  demo, eagle3 n=3" in shown(screen, "#earlier")
+
+
+async def test_the_numbers_of_runs_add_up_and_speeds_are_of_the_runs_that_are_compared(
+    make_app: MakeApp,
+) -> None:
+    """Run 2 of the drafter was made again, and a slow one of the baseline's next to it; Esc came in
+    the midst of another."""
+    made = outcome()
+    rows = made.measurement.rows
+    first = next(r for r in rows if r.slot.run == 2 and not r.slot.candidate.is_baseline)
+    partner = next(r for r in rows if r.slot.run == 2 and r.slot.candidate.is_baseline)
+    rows[rows.index(first)] = first.flagged("disturbed", "replaced")
+    again = replace(first.slot, phase="repeat", block=1)
+    beside = replace(partner.slot, phase="repeat", block=1)
+    rows += [
+        Row(beside, made_run(25.0, 1), frozenset({"pairing"})),
+        Row(again, made_run(30.0, 3), frozenset({"disturbed"})),
+        Row(replace(beside, run=3, block=2), made_run(99.0, 1), frozenset({"replaced"})),
+    ]
+    made = of_rows(made, rows)
+    async with make_app().run_test(size=(140, 45)) as pilot:
+        screen = await show(pilot, made)
+        assert shown(screen, "#state").startswith("6 of 8 pairs count · ")
+        assert shown(screen, "#doubt") == (
+            "disturbed: 1 of 12 runs ran while other load or the clock was unlike the rest, or all "
+            "stood still.\nleft out: 3 of 15 runs (1 pair was made again, 1 run is of a pair not "
+            "made whole)."
+        )
+        for side in SIDES:
+            assert shown(screen, f"#head-{side}").endswith(" 6 runs")
+        speeds = [float(shown(screen, f"#figures-{side}").split()[0]) for side in SIDES]
+        assert speeds == [pytest.approx(6 / (5 / 50 + 1 / 25), abs=0.1), pytest.approx(51, abs=1)]
+        assert shown(screen, "#speedup").startswith(f"{speeds[1] / speeds[0]:.2f}x")
+
+
+async def test_a_run_without_its_other_is_in_no_figure(make_app: MakeApp) -> None:
+    made = outcome(pairs=3)
+    rows = made.measurement.rows
+    assert rows[4].slot.candidate.is_baseline != rows[5].slot.candidate.is_baseline
+    plain = next(r for r in rows[4:] if r.slot.candidate.is_baseline)
+    made = of_rows(made, [*rows[:4], replace(plain, generation=made_run(99.0, 1))])
+    made.measurement.interrupted = True
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, made)
+        assert shown(screen, "#state") == "2 of 3 pairs count · stopped by you"
+        assert (
+            shown(screen, "#doubt") == "left out: 1 of 5 runs (1 run is of a pair not made whole)."
+        )
+        assert shown(screen, "#figures-baseline").startswith("50.0 tok/s")
+        assert shown(screen, "#head-baseline").endswith(" 2 runs")
+        screen = await show(pilot, of_rows(made, [plain]))
+        assert shown(screen, "#state") == "no pair was made whole · stopped by you"
+
+
+async def test_what_was_measured_last_stays_when_the_next_one_comes_to_nothing(
+    make_app: MakeApp,
+) -> None:
+    async with make_app().run_test(size=(140, 45)) as pilot:
+        await show(pilot, outcome(Divergence("prompt", "1", 0, 20, "near tie")))
+        screen = await show(pilot, outcome())
+        assert "near tie" in shown(screen, "#earlier").split("\n")[1]
+        screen.engine.start(SWITCHING, lambda job: job._cancelled.wait(FOREVER))
+        await pilot.press("s", "escape")
+        screen.engine._job.cancel()  # type: ignore[union-attr]
+        await until(pilot, lambda: not screen.measuring)
+        said = "stopped before the first run · shown: the last result"
+        for again in (True, False):
+            assert shown(screen, "#state") == said
+            title, newest, before = shown(screen, "#earlier").split("\n")
+            assert title == "earlier results"
+            assert "✓ identical" in newest and "near tie" in before
+            assert shown(screen, "#speedup").startswith("1.20x [1.18, 1.22] faster")
+            assert shown(screen, "#output") == "✓ identical 64/64"
+            if again:
+                await pilot.press("f3", "f4")
+        await pilot.press("r")
+        assert screen._race is not None
+        await pilot.press("escape")
+        await show(pilot, outcome())
+        assert len(shown(screen, "#earlier").split("\n")) == 3, "what is shown is not listed"
+
+
+async def test_why_nothing_was_measured_is_told_to_the_end(make_app: MakeApp) -> None:
+    why = (
+        "The baseline cannot be run: The engine process died (signal SIGKILL). It was killed from "
+        "outside: by someone, or by the system for want of memory."
+    )
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        screen._stage = why
+        screen._draw()
+        await pilot.pause()
+        state = screen.query_one("#state")
+        lines = [
+            "".join(segment.text for segment in state.render_line(y)).strip()
+            for y in range(state.size.height)
+        ]
+        assert " ".join(lines) == why
+
+
+async def test_the_drop_downs_are_closed_while_it_measures_or_races(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        screen.clock = Stopped()
+        tokens = screen.query_one("#tokens", Select)
+        tokens.focus()
+        await pilot.pause()
+        job = screen.engine.start(SWITCHING, lambda job: job._cancelled.wait(FOREVER))
+        for start, stop in (("s", "escape"), ("r", "escape")):
+            await pilot.press(start)
+            await until(pilot, lambda: screen.measuring or screen.racing)
+            for _ in range(6):
+                await pilot.press("tab")
+                assert not isinstance(screen.focused, Select)
+            screen.query_one("#texts").focus()
+            await pilot.press("space")
+            assert "Pause" in keys(screen)
+            assert not tokens.expanded
+            await pilot.press(stop)
+            job.cancel()
+            await until(pilot, lambda: not screen.measuring and not screen.racing)
+            await until(pilot, lambda: tokens.has_focus)
+            assert not any(s.disabled for s in screen.query(Select))
 
 
 async def test_the_model_is_named(make_app: MakeApp, tiny_bytes: Path) -> None:
@@ -499,13 +655,82 @@ async def test_a_race_can_be_paused_hurried_restarted_and_run_with_another_pair(
         await pilot.press("left_square_bracket")
         assert screen._race_pair == pair
         assert screen._race.clock.speed == 0.5, "the speed stays"  # type: ignore[union-attr]
-        await app.switch_mode("chat")
-        await pilot.pause()
-        await app.switch_mode("ab")
-        assert not screen._race.clock.running, "nobody looked"  # type: ignore[union-attr]
         await pilot.press("escape")
         assert screen._race is None
         assert shown(screen, "#head-baseline").endswith("6 runs")
+
+
+@pytest.mark.parametrize("over", [("ctrl+p", "escape"), ("f1", "escape"), ("f3", "f4")])
+async def test_a_race_waits_while_it_is_covered_and_goes_on_when_it_is_seen(
+    make_app: MakeApp, over: tuple[str, str]
+) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        clock = screen.clock = Stopped()
+        await pilot.press("r")
+        clock.now += 0.25
+        await until(pilot, lambda: "▶  0.25 s" in shown(screen, "#state"))
+        for at in (0.5, 0.75):
+            await pilot.press(over[0])
+            await pilot.pause()
+            assert pilot.app.screen is not screen
+            assert shown(screen, "#state").startswith("❚❚"), "as may be seen beside a dialog"
+            clock.now += 60
+            await pilot.press(over[1])
+            await pilot.pause()
+            assert pilot.app.screen is screen
+            clock.now += 0.25
+            await until(pilot, lambda at=at: f"▶  {at:.2f} s" in shown(screen, "#state"))
+        await pilot.press("space", *over)
+        await pilot.pause()
+        assert shown(screen, "#state").startswith("❚❚  0.75 s"), "what was paused stays so"
+
+
+async def test_the_palette_pauses_a_race_that_runs(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        clock = screen.clock = Stopped()
+        await pilot.press("r")
+        clock.now += 0.25
+        for sign in ("❚❚", "▶"):
+            await pilot.press("ctrl+p", *"pause", "enter")
+            await until(pilot, lambda: pilot.app.screen is screen)
+            await until(pilot, lambda s=sign: shown(screen, "#state").startswith(f"{s}  0.25 s"))
+
+
+async def test_both_sides_of_a_race_begin_with_a_row_of_their_text(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        clock = screen.clock = Stopped()
+        await pilot.press("r")
+        race = screen._race
+        assert race is not None
+        cut = False
+        for now in (1.0, 1.13, 1.21):
+            clock.now = now
+            await until(pilot, lambda now=now: f"{now:.2f} s" in shown(screen, "#state"))
+            for side, run in zip(SIDES, race.runners, strict=True):
+                text = screen.query_one(f"#text-{side}", PassText)
+                whole = block_text(run.texts[: run.passes_at(now)]).wrap(text.content_size.width)
+                rows = str(text.render()).split("\n")
+                assert rows == [row.plain for row in whole[-len(rows) :]]
+                cut |= len(rows) < len(whole)
+        assert cut, "there was more than fits"
+
+
+async def test_a_race_has_the_keys_wherever_the_focus_was(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, outcome())
+        screen.clock = Stopped()
+        await pilot.press("e", "tab", "tab")
+        length = screen.query_one("#length", Select)
+        assert length.has_focus
+        await pilot.press("r", "space")
+        assert not length.expanded
+        assert screen._race is not None and not screen._race.clock.running
+        await pilot.press("4")
+        await pilot.pause()
+        assert pilot.app.current_mode == "bench"
 
 
 async def test_the_columns_scroll_together_and_blocks_can_be_hidden(
@@ -570,6 +795,11 @@ async def test_without_a_model_or_a_prompt_it_says_so(make_app: MakeApp) -> None
         await pilot.pause()
         app.screen.query_one(Prompt).text = " "
         await pilot.press("s")
+        await pilot.pause()
+        assert [n.message for n in app._notifications] == ["Write a prompt first."]
+        app.clear_notifications()
+        await pilot.press("e", "enter")
+        await pilot.press("escape")
         app.setup = replace(app.setup, model=None)
         await pilot.press("s")
         await pilot.pause()

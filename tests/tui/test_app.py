@@ -4,49 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
+import os
+import re
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from patience import FOREVER
 from rich.color import ColorSystem
 from textual import on
 from textual._compositor import Compositor
 from textual.app import App
 from textual.color import Color
-from textual.command import CommandPalette
+from textual.command import CommandPalette, Hits
 from textual.content import Content
+from textual.document._wrapped_document import WrappedDocument
 from textual.dom import DOMNode
 from textual.events import Key, Paste, Resize
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.pilot import Pilot
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Button, DataTable, OptionList, Static
+from textual.widgets import Button, Input, Log, OptionList, Static
+from tui.played import Player
+from tui.talking import steady, until
 
+from localspec.engine.client import Engine, Stream
 from localspec.errors import EngineDied
+from localspec.records import LoadSettings
 from localspec.terms import TERMS
 from localspec.tui import ahead
 from localspec.tui.app import LocalspecApp, collect_seldom
 from localspec.tui.engine import EngineLost
-from localspec.tui.palette import actions
+from localspec.tui.palette import ActionsProvider, actions
 from localspec.tui.polite import LONG, Polite
-from localspec.tui.screens import base
+from localspec.tui.screens import base, engine_lost
 from localspec.tui.screens.base import BAND, LightScreen, ModeScreen
 from localspec.tui.screens.conversations import ConversationsScreen
-from localspec.tui.screens.dialogs import Choose
+from localspec.tui.screens.dialogs import Choose, Confirm
 from localspec.tui.screens.engine_lost import EngineLostScreen, LogScreen
 from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.screens.history import HistoryScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.stylesheet import Sheet
-from localspec.tui.widgets import unhurried
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.mode_bar import ModeBar, ModeTab
@@ -93,6 +105,32 @@ async def test_every_number_of_a_mode_is_explained(make_app: MakeApp, mode: str)
         assert isinstance(app.screen, ModeScreen)
 
 
+@pytest.mark.parametrize("mode", ModeBar.MODES)
+async def test_keys_that_come_after_escape_are_told_only_where_something_is_written(
+    make_app: MakeApp, mode: str
+) -> None:
+    """ "esc tab Focus Next" stood under every explanation."""
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.switch_mode(mode)
+        await until(pilot, lambda: app.screen.focused is not None)
+        for field in (None, *app.screen.query("Input, Prompt").results()):
+            if field is not None:
+                app.screen.set_focus(field)
+            elif mode in ("chat", "ab"):
+                await pilot.press("escape")
+            else:
+                app.screen.set_focus(app.screen.query("OptionList, DataTable").first())
+            await pilot.pause()
+            told = [(keys, binding) for keys, binding, _ in actions(app.screen)]
+            assert told
+            assert not [keys for keys, _ in told if re.search("tab|\\^c", keys)]
+            later = [(keys, b) for keys, b in told if keys.startswith("esc ")]
+            after = [b for _, b in later if b.action != "write"]  # has two keys, Escape is one
+            written = field is not None and field.has_focus
+            assert written or not after, after
+
+
 async def test_the_palette_has_every_action_of_the_screen_and_no_cursor_key(
     make_app: MakeApp,
 ) -> None:
@@ -102,8 +140,107 @@ async def test_the_palette_has_every_action_of_the_screen_and_no_cursor_key(
         assert {"Send", "Thinking", "Again", "Models", "History", "Explain", "Quit"} <= found
         assert "Cursor up" not in found
         await pilot.press("ctrl+p", *"bench", "enter")
+        await until(pilot, lambda: app.current_mode == "bench")
+
+
+async def test_the_palette_offers_nothing_of_textual_s_that_does_nothing_here(
+    make_app: MakeApp,
+) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
         await pilot.pause()
-        assert app.current_mode == "bench"
+        titles = {c.title for c in app.get_system_commands(app.screen)}
+        assert not titles & {"Maximize", "Copy selected text", "Quit", "Keys"}
+        assert {"Theme", "Restart engine"} <= titles
+
+
+async def test_enter_in_the_palette_means_what_its_words_find(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pressed before that is listed, it did what was found for the letters before."""
+    found, search = asyncio.Event(), ActionsProvider.search
+
+    async def slowly(provider: ActionsProvider, query: str) -> Hits:
+        await found.wait()
+        async for hit in search(provider, query):
+            yield hit
+
+    monkeypatch.setattr(ActionsProvider, "search", slowly)
+    app = make_app()
+    async with app.run_test() as pilot:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: [o for o in app.screen.query(OptionList) if o.option_count])
+        for key in (*"bench", "enter"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await pilot.pause(0.1)
+        assert app.current_mode == "chat" and isinstance(app.screen, CommandPalette)
+        found.set()
+        await until(pilot, lambda: app.current_mode == "bench" and app.screen.query("#drafters"))
+
+
+@pytest.mark.parametrize("key", ["f2", "f4", "f5", "f6", "ctrl+p"])
+async def test_it_can_be_left_while_a_screen_is_coming(make_app: MakeApp, key: str) -> None:
+    """Ctrl+Q right behind another key."""
+    for turns in (1, 5, 20, 80):
+        app = make_app(launch=Player("x").launch)
+
+        async def leave(pilot: Pilot[Any], app: LocalspecApp = app, turns: int = turns) -> None:
+            await pilot.pause()
+            app.post_message(Key(key, None))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await app.action_quit()
+
+        await app.run_async(headless=True, auto_pilot=leave)
+        assert app._exception is None
+        assert app.return_code == 0
+
+
+@pytest.mark.parametrize("keys", ["f2", "f4", "f5", "f6", "ctrl+g", "ctrl+t", "f1", "f2 a", "f2 i"])
+async def test_what_a_screen_takes_keys_for_at_first_is_what_it_goes_on_with(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    """A key right behind the one that opens it came to a field that is not even shown."""
+    focused: list[tuple[Screen[Any], Widget]] = []
+    set_focus = Screen.set_focus
+
+    def noted(screen: Screen[Any], widget: Widget | None, *how: Any, **named: Any) -> None:
+        if widget is not None:
+            focused.append((screen, widget))
+        set_focus(screen, widget, *how, **named)
+
+    app = make_app(launch=Player("x").launch)
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        monkeypatch.setattr(Screen, "set_focus", noted)
+        *before, last = keys.split()
+        await pilot.press(*before)
+        below = app.screen
+        await pilot.press(last)
+        await until(pilot, lambda: app.screen is not below and app.screen.focused)
+        await steady(pilot)
+        assert {w for s, w in focused if s is app.screen} == {app.screen.focused}
+
+
+@pytest.mark.parametrize("opener", ["ctrl+g", "ctrl+t", "ctrl+o", "ctrl+d", "ctrl+l", "ctrl+p"])
+async def test_a_key_right_behind_the_one_that_opens_a_dialog_is_the_dialog_s(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, opener: str
+) -> None:
+    monkeypatch.setattr("localspec.tui.in_order.AT_MOST", FOREVER)
+    monkeypatch.setattr("localspec.tui.in_order.COMES_IN", FOREVER)
+    app = make_app(launch=Player("x").launch)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await steady(pilot)
+        chat = app.screen
+        prompt = chat.query_one(Prompt)
+        prompt.write("a draft")
+        for key in (opener, "7", "8"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: app.screen is not chat)
+        await steady(pilot)
+        assert prompt.text == "a draft"
+        if fields := app.screen.query("Input:focus"):
+            assert fields.first(Input).value == "78"
 
 
 async def test_the_theme_is_remembered(make_app: MakeApp, settings: SettingsStore) -> None:
@@ -140,17 +277,134 @@ async def test_a_dead_engine_is_a_dialog_with_its_log_and_a_restart(
         restarts: list[bool] = []
         app.action_restart_engine = lambda: restarts.append(True)  # type: ignore[assignment]
         app.post_message(EngineLost(EngineDied("signal SIGABRT", ["GGML_ASSERT"], str(log))))
-        await pilot.pause()
-        assert isinstance(app.screen, EngineLostScreen)
+        await until(pilot, lambda: isinstance(app.screen, EngineLostScreen))
         await pilot.press("l")
-        await pilot.pause()
-        assert isinstance(app.screen, LogScreen)
+        await until(pilot, lambda: isinstance(app.screen, LogScreen))
         await pilot.press("escape")
         assert app.screen.query_one("#restart", Button).has_focus
         await pilot.press("r")
-        await pilot.pause()
-        assert restarts
+        await until(pilot, lambda: restarts)
         assert isinstance(app.screen, ModeScreen)
+
+
+async def test_settings_that_cannot_be_kept_are_told_when_that_happens_and_once(
+    make_app: MakeApp, settings: SettingsStore, tmp_path: Path
+) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        (tmp_path / "file").write_text("x")
+        settings.path = tmp_path / "file" / "settings.json"
+        app.use(drafter="ngram")
+        await pilot.pause()
+        app.use(drafter="none")
+        await pilot.pause()
+        (told,) = app._notifications
+        assert str(settings.path) in told.message
+
+
+async def test_of_a_long_log_only_what_is_in_sight_is_laid_out_and_others_read_it(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "engine.log"
+    lines = [f"line {i}: " + "long " * 40 for i in range(4000)]
+    log.write_text("\n".join([*lines, "", "[/INST] the last"]) + "\n")
+    read, drawn = list[threading.Thread](), set[int]()
+    end_of, render = engine_lost._end_of, Log._render_line
+
+    def read_by(path: Path, width: int) -> str:
+        read.append(threading.current_thread())
+        return end_of(path, width)
+
+    def rendered(self: Log, y: int, scroll_x: int, width: int) -> Strip:
+        drawn.add(y)
+        return render(self, y, scroll_x, width)
+
+    monkeypatch.setattr(engine_lost, "_end_of", read_by)
+    monkeypatch.setattr(Log, "_render_line", rendered)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.push_screen(LogScreen(log))
+        shown = app.screen.query_one(Log)
+        await until(pilot, lambda: shown.line_count)
+        await pilot.pause()
+        assert threading.main_thread() not in read
+        assert len(drawn) < 4 * 24
+        assert len(shown.lines) > 2 * engine_lost.LOG_BYTES / len(lines[0])  # they are folded
+        assert max(map(len, shown.lines)) <= shown.size.width
+        assert list(shown.lines)[-2:] == ["", "[/INST] the last"]
+        assert shown.scroll_y == shown.max_scroll_y
+        await pilot.resize_terminal(140, 45)
+        await until(pilot, lambda: max(map(len, shown.lines)) > 80)
+    assert "cannot be read" in end_of(tmp_path / "gone", 80)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="POSIX")
+async def test_an_engine_that_does_not_answer_any_more_can_be_ended(
+    make_app: MakeApp,
+    settings: SettingsStore,
+    tiny_bytes: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Engine.stream
+
+    def unheard(engine: Engine, *given: Any, **how: Any) -> Stream:
+        os.kill(engine.pid, signal.SIGSTOP)
+        return stream(engine, *given, **how)
+
+    monkeypatch.setattr(Engine, "stream", unheard)
+    settings.values.model = str(tiny_bytes)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"hi", "enter")
+        await until(pilot, lambda: app.screen.query("AnswerView") and app.engine._engine)
+        await until(pilot, lambda: app.engine.status.state == "busy")
+        await pilot.press("escape")
+        app.action_restart_engine()
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: isinstance(app.screen, EngineLostScreen))
+        assert not app.engine.busy
+        await pilot.press("r")
+        await until(pilot, lambda: app.engine.status.state == "ready")
+
+
+async def test_the_engine_s_log_and_the_one_before_are_in_the_palette(
+    make_app: MakeApp, tmp_path: Path, tiny_bytes: Path
+) -> None:
+    """Of an engine that died and was started again by what it worked for, too."""
+    logs = [tmp_path / f"{i}.log" for i in range(3)]
+    app = make_app(launch=lambda log: Engine(log_file=log))
+    async with app.run_test(size=(80, 24)) as pilot:
+
+        def offered() -> list[str]:
+            return [c.title for c in app.get_system_commands(app.screen) if "log" in c.title]
+
+        assert offered() == []
+        await app.engine.start(
+            "Up", lambda _: app.engine.connect(tiny_bytes, LoadSettings(), logs[0])
+        )
+
+        def dying(_job: object) -> None:
+            engine = app.engine.connect(tiny_bytes, LoadSettings())
+            psutil.Process(engine.pid).kill()
+            with pytest.raises(EngineDied):
+                engine.devices()
+            engine.close()  # as a benchmark that goes on with another
+            app.engine.connect(tiny_bytes, LoadSettings(), logs[1])
+
+        assert offered() == ["Engine log"]
+        await app.engine.start("Down", dying)
+        assert offered() == ["Engine log", "Earlier engine log"]
+        for words, log in (("llama", logs[1]), ("earlier", logs[0])):
+            await pilot.press("ctrl+p", *words, "enter")
+            await until(pilot, lambda: isinstance(app.screen, LogScreen))
+            assert app.screen.query_one("#whole-log").border_title == str(log)
+            await pilot.press("escape")
+        assert isinstance(app.screen, ModeScreen)
+        app.engine._lost(EngineDied("exit code 1", [], str(logs[2])))
+        await until(pilot, lambda: isinstance(app.screen, EngineLostScreen))
+        assert app.engine.logs == (logs[2], logs[1])
 
 
 async def test_the_model_chosen_is_remembered_with_a_drafter_of_its_own(
@@ -187,7 +441,7 @@ async def test_two_sizes_at_once_come_to_rest(
     async with app.run_test(size=(140, 45)) as pilot:
         await app.switch_mode("ab")
         await pilot.resize_terminal(200, 60)  # while it still hears of its first size
-        await pilot.pause(0.3)
+        await steady(pilot)
         layouts: list[Size] = []
         lay_out = Screen._refresh_layout
 
@@ -250,7 +504,7 @@ async def test_a_mode_asked_for_before_it_is_imported_is_marked_and_then_shown(
     going_on, bring = threading.Event(), ahead.bring
 
     def late(*modules: str) -> None:
-        going_on.wait(20)
+        going_on.wait(FOREVER)
         bring(*modules)
 
     monkeypatch.setattr(ahead, "_imported", set())
@@ -361,35 +615,9 @@ async def test_the_tint_of_drafted_text_is_left_of_256_colours(
         assert plain != drafted
 
 
-class Lines(unhurried.Unhurried, DataTable[str]):
-    def __init__(self) -> None:
-        super().__init__()
-        self.passes = 0
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        self.passes += 1
-        return super().render_lines(crop)
-
-
-async def test_a_table_is_painted_in_parts_until_all_of_it_is_there(
+async def test_a_long_question_is_not_wrapped_and_sent_as_it_is(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unhurried, "PAINT_SECONDS", -1.0)  # one line in one go
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        table = Lines()
-        await app.screen.mount(table, before="#chat-main")
-        table.add_column("number")
-        for i in range(6):
-            table.add_row(f"line {i}")
-        while table.passes < 7:  # the header too
-            await pilot.pause(0.01)
-        await pilot.pause()
-        shown = app.export_screenshot(simplify=True)
-        assert all(f"line&#160;{i}" in shown for i in range(6))
-
-
-async def test_a_long_question_is_not_wrapped_and_sent_as_it_is(make_app: MakeApp) -> None:
     text = "".join(f"{i}: a line that is longer than the field {'x' * 80}\n" for i in range(600))
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -403,6 +631,20 @@ async def test_a_long_question_is_not_wrapped_and_sent_as_it_is(make_app: MakeAp
         prompt.write(text)
         assert not prompt.soft_wrap
         assert prompt.text == text
+        await pilot.pause()
+        anew: list[int] = []
+        wrap = WrappedDocument.wrap
+        monkeypatch.setattr(
+            WrappedDocument, "wrap", lambda self, *given: (anew.append(1), wrap(self, *given))[1]
+        )
+        await pilot.resize_terminal(140, 45)
+        prompt.move_cursor((599, 0))
+        await pilot.pause()
+        assert not anew, "it takes long, and changes nothing"
+        screen = app.screen._compositor.render_strips()
+        assert any(
+            f"599: a line that is longer than the field {'x' * 80}" in s.text for s in screen
+        )
 
 
 @pytest.mark.parametrize(("messages", "seconds", "first"), [(2, 0.02, 1), (6, LONG * 0.75, 3)])
@@ -457,7 +699,7 @@ async def test_a_mode_shown_again_is_not_styled_anew(
     app = make_app()
     async with app.run_test() as pilot:
         await pilot.press("f4", "f3")
-        await pilot.pause(0.2)
+        await steady(pilot)
         styled: list[object] = []
         apply = Sheet.apply
 
@@ -467,7 +709,7 @@ async def test_a_mode_shown_again_is_not_styled_anew(
 
         monkeypatch.setattr(Sheet, "apply", applied)
         await pilot.press("f4")
-        await pilot.pause(0.2)
+        await steady(pilot)
         assert len(styled) < 10, "what has the focus, and little else"
 
 
@@ -475,6 +717,7 @@ async def test_what_a_job_told_is_dealt_with_before_its_result(make_app: MakeApp
     """However long the messages take: a late one would write over what the result says."""
     app = make_app()
     dealt: list[int] = []
+    go_on = asyncio.Event()
 
     class Word(Message):
         def __init__(self, number: int) -> None:
@@ -484,6 +727,7 @@ async def test_what_a_job_told_is_dealt_with_before_its_result(make_app: MakeApp
     class Slow(HistoryScreen):
         @on(Word)
         async def _heard(self, message: Word) -> None:
+            await go_on.wait()
             await asyncio.sleep(0.01)
             dealt.append(message.number)
 
@@ -497,8 +741,10 @@ async def test_what_a_job_told_is_dealt_with_before_its_result(make_app: MakeApp
                 screen.post_message(Word(number))
 
         await asyncio.to_thread(job)
-        assert dealt != [0, 1, 2, 3, 4]
-        await screen.heard_all()
+        heard = asyncio.create_task(screen.heard_all())
+        await asyncio.sleep(0)
+        go_on.set()
+        await heard
         assert dealt == [0, 1, 2, 3, 4]
 
 
@@ -562,7 +808,7 @@ async def test_a_resized_screen_is_laid_out_by_its_new_breakpoints_and_painted_l
     app = make_app()
     async with app.run_test(size=(140, 45)) as pilot:
         await pilot.press("f4")
-        await pilot.pause(0.2)
+        await steady(pilot)
         widgets = len(list(app.screen.walk_children()))
         laid_out: list[bool] = []
         styled: set[DOMNode] = set()
@@ -596,9 +842,8 @@ async def test_a_resized_screen_is_laid_out_by_its_new_breakpoints_and_painted_l
         monkeypatch.setattr(Sheet, "apply", applied)
         monkeypatch.setattr(LightScreen, "_on_resize", hears)
         await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.2)
-        assert app.screen.size == (80, 24)
-        assert laid_out
+        await until(pilot, lambda: app.screen.size == (80, 24) and laid_out)
+        await steady(pilot)
         assert all(laid_out)
         assert not painted_at_once
         assert len(styled) < widgets / 2, "what the breakpoints' rules are about"
@@ -614,7 +859,7 @@ async def test_a_screen_is_painted_in_bands_and_what_they_bring_no_second_time(
     is the whole screen."""
     app = make_app()
     async with app.run_test(size=(140, 45)) as pilot:
-        await pilot.pause(0.2)
+        await steady(pilot)
         screen = app.screen
         monkeypatch.setattr(base, "LONG", -1.0)  # a band in one go
         painted: list[Region] = []
@@ -639,9 +884,9 @@ async def test_a_screen_is_painted_in_bands_and_what_they_bring_no_second_time(
         with app.batch_update():
             screen._compositor_refresh()
             assert len(painted) == 1, "Textual would show nothing, and forget it"
-        await pilot.pause(0.2)
+        lines = set(range(45))
+        await until(pilot, lambda: {y for r in painted for y in r.line_range} == lines)
         assert max(region.height for region in painted) <= BAND
-        assert {y for region in painted for y in region.line_range} == set(range(45))
         app._end_update()
         assert told == ["\x1b[?2026l"]
 
@@ -654,11 +899,11 @@ async def test_a_picture_of_the_screen_is_kept_where_there_are_no_downloads(
     monkeypatch.chdir(tmp_path)
     async with make_app().run_test() as pilot:
         await pilot.press("ctrl+p", *"screenshot", "enter")
-        for _ in range(200):
-            if (made := list(tmp_path.glob("*.svg"))) and made[0].stat().st_size:
-                break
-            await pilot.pause(0.05)
-        assert "</svg>" in made[0].read_text("utf-8")
+
+        def pictures() -> str:
+            return "".join(made.read_text("utf-8") for made in tmp_path.glob("*.svg"))
+
+        await until(pilot, lambda: "</svg>" in pictures())
 
 
 async def test_the_palette_is_painted_as_our_own_dialogs_are(make_app: MakeApp) -> None:
@@ -683,13 +928,45 @@ def test_collections_of_what_is_new_are_small() -> None:
         gc.unfreeze()
 
 
+async def test_what_is_imported_ahead_waits_while_a_person_asks_but_not_for_ever(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python runs one of the two: a mode took twice as long to open."""
+    brought: list[int] = []
+    begin = threading.Event()
+
+    def bring(piece: int) -> None:
+        begin.wait(FOREVER)
+        brought.append(piece)
+
+    monkeypatch.setattr(ahead, "pieces", lambda: (partial(bring, i) for i in range(9)))
+    monkeypatch.setattr("localspec.tui.app.PATIENCE", 60.0)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        before = app._asked
+        await pilot.press("x")
+        assert app._asked > before
+        app._asked = math.inf
+        begin.set()
+        await until(pilot, lambda: brought)
+        await pilot.pause(0.2)
+        assert brought == [0], "the one that was under way"
+        app._asked = 0.0
+        await app.workers.wait_for_complete()
+        assert brought == list(range(9))
+        app._asked = math.inf
+        monkeypatch.setattr("localspec.tui.app.PATIENCE", 0.0)
+        await app.undisturbed()
+
+
 def test_highlighting_is_made_ready_ahead() -> None:
     """The rules of Python's take 40 ms to compile."""
     from pygments.lexers.python import PythonLexer
 
     if "_tokens" in vars(PythonLexer):
         del PythonLexer._tokens
-    ahead.compile_languages()
+    for bring in ahead.pieces():
+        bring()
     assert "_tokens" in vars(PythonLexer)
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import FOREVER
 from rich.cells import cell_len
 from textual.events import Key, Paste
-from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 from tiny_models import tiny_llama
 from tui.played import Player, answer, plain
+from tui.talking import TEXT, Chat, asked_and_held, seen, text_of
 
 from localspec import machine
 from localspec.bench.ab import _candidates as ab_candidates
 from localspec.catalog import resolve_drafters, resolve_target
 from localspec.chat.export import to_markdown
-from localspec.errors import EngineDied
+from localspec.engine.messages import Replayed
+from localspec.errors import ContextTooSmall, EngineDied, LocalspecError
 from localspec.store import Store, Talk, Turn
 from localspec.tui.app import LocalspecApp, Setup
+from localspec.tui.screens import chat as chat_module
 from localspec.tui.screens.ab import ABScreen
-from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.chat_settings import ChatSettingsScreen
+from localspec.tui.screens.chat_settings import ChatSettings, ChatSettingsScreen
 from localspec.tui.screens.conversations import ConversationsScreen
 from localspec.tui.screens.dialogs import Ask, Choose, Confirm
 from localspec.tui.screens.engine_lost import EngineLostScreen
@@ -40,140 +42,12 @@ from localspec.tui.screens.first_start import FirstDownload, FirstStartScreen
 from localspec.tui.screens.inspector import InspectorScreen
 from localspec.tui.settings import SettingsStore
 from localspec.tui.widgets.bound import Bound
-from localspec.tui.widgets.footer import Footer
 from localspec.tui.widgets.markdown_view import MarkdownView
-from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.speed import SpeedLine, SpeedPanel
 from localspec.tui.widgets.turns import AnswerView, Question, Transcript, facts_line, facts_of
 from localspec.tune import profiles
 
 MakeApp = Callable[..., LocalspecApp]
-TEXT = "Here [is a list|of] of [three things]: one, [two and] three."
-
-
-class Chat:
-    """An app in its chat, and what a test asks of it again and again."""
-
-    def __init__(self, app: LocalspecApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
-
-    @property
-    def screen(self) -> ChatScreen:
-        screen = self.app.get_screen_stack("chat")[0]
-        assert isinstance(screen, ChatScreen)
-        return screen
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.screen.query_one(Prompt)
-
-    async def until(self, happened: Callable[[], object]) -> None:
-        for _ in range(1000):
-            await self.pilot.pause()
-            if happened():
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("it does not come to that")
-
-    async def open_list(self) -> None:
-        """The kept conversations, once they are read."""
-        await self.pilot.press("ctrl+o")
-
-        def filled() -> bool:
-            lists = self.app.screen.query(OptionList)
-            return bool(lists) and bool(lists.first().option_count)
-
-        await self.until(filled)
-
-    async def settled(self) -> None:
-        """Nothing is going on any more: looked at a few times, since a key's action, the worker
-        that it starts and the engine's job follow each other."""
-        quiet = 0
-
-        def at_rest() -> bool:
-            nonlocal quiet
-            dialog = self.app.screen is not self.screen
-            working = any(
-                worker.group in ("answer", "store", "talk", "baseline", "switch", "default")
-                and worker.is_running
-                for worker in self.app.workers
-            )
-            busy = self.app.engine.busy or (working and not dialog)
-            quiet = 0 if busy else quiet + 1
-            return quiet > 4
-
-        await self.until(at_rest)
-
-    async def ask(self, text: str) -> None:
-        self.prompt.write(text)
-        told = list(self.app._notifications)
-        await self.pilot.press("enter")
-        await self.until(
-            lambda: not self.prompt.text or any(n not in told for n in self.app._notifications)
-        )
-        await self.settled()
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.settled()
-
-    @property
-    def questions(self) -> list[str]:
-        return [q.text for q in self.screen.query(Question)]
-
-    @property
-    def answers(self) -> list[str]:
-        return [view.source for view in self.screen.query(AnswerView)]
-
-    @property
-    def facts(self) -> str:
-        return str(self.screen.query(AnswerView).last()._facts.content)
-
-    @property
-    def header(self) -> str:
-        return str(self.screen.query_one("#setup-line", Static).content)
-
-    @property
-    def keys(self) -> str:
-        """The footer."""
-        return self.screen.query_one(Footer).render().plain
-
-    @property
-    def panel(self) -> str:
-        """All text of the speed panel."""
-        return text_of(self.screen.query_one(SpeedPanel))
-
-    @property
-    def notes(self) -> str:
-        return " ".join(f"{n.title} {n.message}" for n in self.app._notifications)
-
-
-def text_of(widget: Any) -> str:
-    return " ".join(
-        str(getattr(child, "content", "") or getattr(child, "value", ""))
-        for child in widget.walk_children()
-    )
-
-
-Talking = Callable[..., Awaitable[None]]
-
-
-@pytest.fixture
-def chat(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """``async with chat(engine) as c``."""
-
-    class Opened:
-        def __init__(self, engine: Player, size: tuple[int, int] = (140, 45)) -> None:
-            self.app = make_app(launch=engine.launch)
-            self._context = self.app.run_test(size=size)
-
-        async def __aenter__(self) -> Chat:
-            return Chat(self.app, await self._context.__aenter__())
-
-        async def __aexit__(self, *error: Any) -> None:
-            await self._context.__aexit__(*error)
-
-    return Opened
 
 
 # ---- answers ---------------------------------------------------------------------------------
@@ -229,13 +103,6 @@ async def test_drafted_text_is_tinted_until_a_key_switches_it_off(
         assert tinted()
 
 
-async def asked_and_held(c: Any, engine: Player) -> None:
-    """A question is sent, and its answer stands still after ``engine.hold_after`` tokens."""
-    c.prompt.write("x")
-    await c.pilot.press("enter")
-    await asyncio.to_thread(engine.holding.wait, 20)
-
-
 async def test_an_answer_can_be_stopped_and_what_there_is_stays(chat: Any) -> None:
     engine = Player(TEXT)
     engine.hold_after = 4
@@ -271,7 +138,7 @@ async def test_a_question_waits_for_the_switch_of_a_drafter(
     async with chat(engine) as c:
         await c.ask("a")
         may, opens = threading.Event(), engine.open
-        monkeypatch.setattr(engine, "open", lambda *given: may.wait(20) and opens(*given))
+        monkeypatch.setattr(engine, "open", lambda *given: may.wait(FOREVER) and opens(*given))
         await c.pilot.press("ctrl+s")
         await c.until(lambda: c.app.engine.busy)
         c.prompt.write("b")
@@ -486,11 +353,13 @@ async def test_the_answer_runs_again_as_baseline_which_is_kept(chat: Any) -> Non
     async with chat(Player(), size=(80, 24)) as c:  # another start
         line = c.screen.query_one(SpeedLine)
         await c.until(
-            lambda: re.search(rf"baseline {rate:.1f} \(\d+ s ago, ctx 5", str(line.content))
+            lambda: re.search(rf"baseline {rate:.1f} \(\d+ (s|min) ago, ctx 5", str(line.content))
         )
     engine = Player(TEXT)
     async with chat(engine) as c:
-        await c.until(lambda: re.search(rf"baseline {rate:.1f} tok/s \(\d+ s ago, ctx 5", c.panel))
+        await c.until(
+            lambda: re.search(rf"baseline {rate:.1f} tok/s \(\d+ (s|min) ago, ctx 5", c.panel)
+        )
         assert engine.starts == 0
         await c.ask("y")
         assert f"of baseline {rate:.1f}" in c.panel
@@ -542,13 +411,45 @@ async def test_an_answer_whose_tokens_were_not_kept_is_not_run_again(chat: Any) 
         assert engine.starts == 0
 
 
-async def test_a_baseline_of_another_text_is_said(chat: Any) -> None:
+@pytest.mark.parametrize(
+    ("replayed", "near_tie"),
+    [
+        (Replayed(1, True, 0.1, 0.2), True),
+        (Replayed(1, True, 0.5, 0.2), False),
+        (Replayed(1, False, 0.1, 0.2), False),
+        (ContextTooSmall("No room.", "Close something."), False),
+    ],
+)
+async def test_a_baseline_of_another_text_is_said_and_whether_it_is_a_near_tie(
+    chat: Any, replayed: Any, near_tie: bool
+) -> None:
     engine = Player(TEXT)
     engine.baselines = [answer(TEXT.replace("things", "thongs"))]
+    engine.replays = [replayed]
     async with chat(engine) as c:
         await c.ask("x")
         await c.press("f7")
         assert "another text from token 7 on" in c.facts
+        assert ("token 7 on, a near tie" in c.facts) is near_tie
+        assert not engine.replays
+        assert {"chat-plain", "chat-drafted"} <= set(engine.closed)
+
+
+@pytest.mark.parametrize("answer_too", [False, True])
+async def test_what_was_measured_beside_other_load_is_marked(
+    chat: Any, monkeypatch: pytest.MonkeyPatch, answer_too: bool
+) -> None:
+    run = answer(TEXT)
+    engine = Player(run)
+    engine.baselines = [plain(run)]
+    async with chat(engine) as c:
+        monkeypatch.setattr(machine, "competes", lambda _load: answer_too)
+        await c.ask("x")
+        assert ("beside other load" in c.facts) is answer_too
+        monkeypatch.setattr(machine, "competes", lambda _load: True)
+        await c.press("f7")
+        assert c.facts.count("beside other load") == 1
+        assert ("identical, beside other load" in c.facts) is not answer_too
 
 
 async def test_speculation_drafter_and_length_change_between_turns_without_a_new_load(
@@ -787,6 +688,48 @@ async def test_a_baseline_has_its_age_and_no_figure_is_cut_however_narrow(
                 assert re.search(r" · ctx (\d+/2,048|\d+%)$", shown)
 
 
+async def test_the_age_of_a_baseline_goes_on_while_nothing_else_does(
+    chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = answer(TEXT)
+    engine = Player(run)
+    engine.baselines = [plain(run)]
+    monkeypatch.setattr("localspec.tui.screens.chat.AGE_SECONDS", 0.05)
+    async with chat(engine, (140, 45)) as c:
+        await c.ask("x")
+        await c.press("f7")
+        panel = c.screen.query_one(SpeedPanel)
+        await c.until(lambda: re.search(r"\(\d+ s ago", text_of(panel)))
+        then = time.time()
+        monkeypatch.setattr("localspec.tui.widgets.speed.time.time", lambda: then + 70)
+        await c.until(lambda: "(1 min ago" in text_of(panel))
+
+
+@pytest.mark.parametrize("sizes", [((80, 24), (140, 45)), ((140, 45), (80, 24))])
+async def test_a_size_that_came_while_another_mode_was_seen_is_that_of_all_that_is_shown(
+    chat: Any, sizes: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    before, after = sizes
+
+    def shown(c: Any) -> list[str]:
+        return [str(c.screen.query_one(at).content) for at in ("#setup-line", "#speed-line")]
+
+    async with chat(Player(TEXT), before) as c:
+        await c.ask("x")
+        await c.press("f2")
+        await c.pilot.resize_terminal(*after)
+        await c.press("f3")
+        await c.until(lambda: c.screen.size == after)
+        await c.settled()
+        came_back = shown(c)
+        await c.pilot.resize_terminal(after[0] - 1, after[1])
+        await c.settled()
+        await c.pilot.resize_terminal(*after)
+        await c.settled()
+        assert came_back == shown(c)
+        assert ("“x”" in came_back[0]) == (after[0] == 140)
+
+
 @pytest.mark.parametrize("since", ["another drafter", "speculation off", "another model between"])
 async def test_p_and_q_come_from_the_answer_s_own_drafter(chat: Any, since: str) -> None:
     engine = Player(TEXT)
@@ -842,6 +785,61 @@ async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: Settin
         await c.press("escape", "h")
         assert "no switch" in c.notes
         assert settings.values.thinking is False  # nothing changes unseen for another model
+
+
+async def test_where_no_system_message_is_given_the_models_own_is_seen(chat: Any) -> None:
+    async with chat(Player()) as c:
+        given = ChatSettings(None, None, None, {})
+        await c.app.push_screen(ChatSettingsScreen(given, {}, "Be [kind]."))
+        await c.until(lambda: "Be [kind]." in seen(c.app))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        {"seed": 1234567.0, "top_k": 1_000_000.0},
+        {"seed": 2147483647.0, "top_k": 40.0},
+        {"temperature": 0.1234567890123, "top_p": 1 / 3, "min_p": 1e-7, "repeat_penalty": 1.0},
+    ],
+)
+async def test_settings_that_were_not_touched_stay_what_they_were(
+    chat: Any, settings: SettingsStore, sampler: dict[str, float]
+) -> None:
+    settings.values.sampler = dict(sampler)
+    async with chat(Player("one")) as c:
+        await c.settled()
+        await c.pilot.press("ctrl+g")
+        await c.settled()
+        screen = c.app.screen
+        assert isinstance(screen, ChatSettingsScreen)
+        assert all(screen.query_one(f"#{name}", Input).is_valid for name in sampler)
+        await c.press("ctrl+s")
+        assert c.app.screen is c.screen
+        assert settings.values.sampler == sampler
+
+
+@pytest.mark.parametrize(
+    "name", ["~nobody-at-all/a.md", "x" * 300], ids=["nobody's home", "too long"]
+)
+async def test_a_name_that_no_file_can_have_is_told(chat: Any, name: str) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.ask("one")
+        await c.pilot.press("f12")
+        await c.until(lambda: isinstance(c.app.screen, Ask))
+        c.app.screen.query_one(Input).value = name
+        await c.pilot.press("enter")
+        await c.until(lambda: "begins." in c.notes or "cannot be looked at" in c.notes)
+
+
+async def test_a_conversation_is_not_written_over_a_folder(chat: Any, tmp_path: Path) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.ask("one")
+        await c.pilot.press("f12")
+        await c.until(lambda: isinstance(c.app.screen, Ask))
+        c.app.screen.query_one(Input).value = str(tmp_path)
+        await c.pilot.press("enter")
+        await c.until(lambda: f"{tmp_path} is a folder." in c.notes)
+        assert c.app.screen is c.screen  # nothing is asked
 
 
 async def test_what_a_setting_does_is_said_whole_in_80_columns(chat: Any) -> None:
@@ -951,7 +949,7 @@ async def test_a_long_conversation_opens_at_its_end_unless_the_person_scrolls(
         if keys == ("pageup",):
             assert scroll.scroll_y < 200, "where the person reads"
         else:
-            assert scroll.is_vertical_scroll_end
+            await c.until(lambda: scroll.is_vertical_scroll_end)
 
 
 async def test_what_is_unfolded_at_the_end_is_read_from_its_beginning(chat: Any) -> None:
@@ -1167,6 +1165,27 @@ async def test_an_error_before_any_answer_gives_the_question_back(
             assert "F2 shows all" in said and "localspec models" not in said  # the app's own way
 
 
+async def test_nobody_is_told_to_install_the_demo_that_is_here(
+    chat: Any, settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.values.model = None
+    said = []
+
+    def noted(text: Any) -> Bound:
+        said.append(text.plain)
+        return Bound(text)
+
+    monkeypatch.setattr(chat_module, "Bound", noted)
+    monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: None)
+    async with chat(Player()) as c:
+        await c.until(lambda: c.app.setup.model == "demo")
+        await c.settled()
+        c.app.use(model=None)  # as when it was removed
+        await c.until(lambda: "none of the catalogue's" in said[-1])
+        assert "F2\u00a0shows the demo" in said[-1]
+        assert not any("pip install" in text for text in said)
+
+
 async def test_without_any_model_the_person_is_led_to_one(
     chat: Any, settings: SettingsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1178,6 +1197,8 @@ async def test_without_any_model_the_person_is_led_to_one(
         "far", "Q4_K_M", "2.0 GB, fits this machine (CPU), with the drafter draft"
     )
     monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: first)
+    missing = LocalspecError("The demo is not installed.")
+    monkeypatch.setattr("localspec.tui.screens.first_start.find_demo", lambda: missing)
     async with chat(Player()) as c:
         await c.settled()
         text = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
@@ -1239,3 +1260,69 @@ def test_the_line_under_an_answer_tells_its_replays() -> None:
     assert " · 84 passes, 35 of them replays · " in facts_line(again)
     del again["replays"]  # of a conversation kept before they were told
     assert " · 84 passes · " in facts_line(again)
+
+
+# ---- small ones ------------------------------------------------------------------------------
+
+
+async def test_a_long_question_is_unfolded_by_a_key_and_what_is_not_long_says_so(
+    chat: Any,
+) -> None:
+    long = "\n".join(f"line {i}" for i in range(30))
+    async with chat(Player("one", "two")) as c:
+        await c.ask(long)
+        await c.ask("short")
+        question = c.screen.query(Question).first()
+        assert "line 29" not in str(question.content)
+        assert "u unfolds it" in str(question.content)
+        await c.press("escape", "u")
+        assert "line 29" in str(question.content)
+        await c.press("u")
+        assert "line 29" not in str(question.content)
+        await question.remove()
+        await c.press("u")
+        assert "no long question" in c.notes
+
+
+@pytest.mark.parametrize("key", ["f7", "f9", "f10", "f11", "f12", "ctrl+r"])
+async def test_a_key_that_needs_an_answer_says_so(chat: Any, key: str) -> None:
+    async with chat(Player()) as c:
+        await c.press(key)
+        assert "sk something first" in c.notes
+
+
+def test_a_title_is_one_line_of_what_can_be_seen() -> None:
+    assert chat_module._title("\n \u202e\u200bGo\tnow\u2028 and\x1b[2J then\nmore") == "Go now"
+    assert (
+        chat_module._title("a\tb\u200b\u202ec 👨\u200d👩\u200d👧 日本")
+        == "a b c 👨\u200d👩\u200d👧 日本"
+    )
+    assert chat_module._title(" \u200b\n") == "Conversation"
+
+
+async def test_a_title_given_by_another_app_is_shown_once_it_is_known(chat: Any) -> None:
+    async with chat(Player("one", "two")) as c:
+        await c.ask("a")
+        Store().rename(1, "There")
+        await c.ask("b")
+        assert [e.title for e in Store().talks()] == ["There"]
+        assert "There" in c.header
+
+
+async def test_what_the_model_recommends_is_shown_before_the_engine_runs(chat: Any) -> None:
+    async with chat(Player()) as c:
+        await c.until(lambda: c.screen._sampler)
+        await c.pilot.press("ctrl+g")
+        await c.until(lambda: isinstance(c.app.screen, ChatSettingsScreen))
+        assert c.app.engine.status.state == "off"
+        fields = c.app.screen.query("Grid Input").results(Input)
+        shown = {f.id: f.placeholder for f in fields}
+        assert (shown["temperature"], shown["top_p"]) == ("0.2", "0.9")
+
+
+async def test_no_more_is_in_the_context_than_it_holds(chat: Any) -> None:
+    run = answer(TEXT, stop="context")
+    async with chat(Player(replace(run, prompt_tokens=2040)), (80, 24)) as c:
+        await c.ask("a")
+        assert c.screen._facts is not None
+        assert c.screen._facts.held == c.screen._facts.n_ctx == 2048

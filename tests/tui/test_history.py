@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_runs import candidate, generation, prompt, result, row
+from patience import FOREVER
 from rich.console import Console
 from rich.text import Text
 from textual._compositor import Compositor, CompositorUpdate
@@ -20,21 +23,30 @@ from textual.message import Message
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Static
+from tui.talking import steady, until
 
 from localspec.bench import history
-from localspec.bench.table import columns
+from localspec.bench.drawings import plots
+from localspec.bench.runner import Running
+from localspec.bench.series import Series
+from localspec.bench.table import COLUMNS, N_MAX, RUNS, columns
 from localspec.records import Counts
 from localspec.store import store_file
+from localspec.terms import TERMS
 from localspec.tui.app import LocalspecApp
+from localspec.tui.palette import actions
 from localspec.tui.polite import Polite
 from localspec.tui.screens import history as history_screen
-from localspec.tui.screens.bench import BenchScreen, Told
+from localspec.tui.screens.bench import BenchScreen, Told, running
 from localspec.tui.screens.dialogs import Ask, Confirm
+from localspec.tui.screens.explain import ExplainScreen
 from localspec.tui.screens.history import HistoryScreen
 from localspec.tui.widgets.comparison_view import ComparisonView
-from localspec.tui.widgets.plots import Canvas, Plot
+from localspec.tui.widgets.footer import Footer
+from localspec.tui.widgets.plots import PERCENT, Canvas, Plot, ReachPlot, SpeedPlot
 from localspec.tui.widgets.report_view import Figures, Hidden, ReportView
 
+BLACK, BLUE, WHITE, BRIGHT_WHITE = 0, 4, 7, 15
 MakeApp = Callable[..., LocalspecApp]
 CANDIDATES = [
     candidate(),
@@ -83,14 +95,6 @@ def app(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> LocalspecApp:
     return make_app()
 
 
-async def until(pilot: Pilot[Any], what: Callable[[], object]) -> None:
-    for _ in range(2000):
-        if what():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it did not happen")
-
-
 async def opened(pilot: Pilot[Any], lines: int = 2) -> HistoryScreen:
     await pilot.press("f6")
     await pilot.pause()
@@ -108,7 +112,7 @@ async def test_a_filter_is_not_written_over_by_what_was_looked_for_before_it(
 
     def slow_without_words(words: list[str]) -> list[history.Past]:
         if not words:
-            going_on.wait(20)
+            going_on.wait(FOREVER)
         looked.append(words)
         return past(words)
 
@@ -161,8 +165,10 @@ async def test_keys_in_an_empty_list_do_no_harm(make_app: MakeApp) -> None:
         await pilot.app.workers.wait_for_complete(
             [w for w in pilot.app.workers if w.group == "read"]
         )
+        assert not {"mark", "remove", "resume"} & {b.action for _, b, _ in actions(screen)}
         history.keep(made())
         await until(pilot, lambda: numbers(screen) == ["1"])
+        assert {"mark", "remove"} <= {b.action for _, b, _ in actions(screen)}
 
 
 async def test_one_is_opened_as_it_was_reported(app: LocalspecApp, tmp_path: Path) -> None:
@@ -289,6 +295,199 @@ async def test_no_cell_is_cut_from_the_first_frame_on(app: LocalspecApp) -> None
                 assert column.get_render_width(table) - 2 >= max(map(len, cells))
 
 
+def colours_of(screen: Screen[Any], where: str, *, ground: bool = False) -> set[str]:
+    """Of the letters of these widgets, or of what is behind them, as they are painted."""
+    lines = screen._compositor.render_strips()
+    styles = [
+        segment.style
+        for widget in screen.query(where)
+        for line in lines[widget.region.y : widget.region.bottom]
+        for segment in line.crop(widget.region.x, widget.region.right)
+        if segment.style and (ground or segment.text.strip())
+    ]
+    return {
+        colour.name
+        for style in styles
+        if (colour := style.bgcolor if ground else style.color) is not None
+    }
+
+
+async def test_an_open_report_has_the_colours_of_the_theme_that_is_chosen(
+    app: LocalspecApp,
+) -> None:
+    """Its verdicts, and the plots with their legends and ground."""
+    async with app.run_test(size=(140, 70)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        screen = pilot.app.screen
+        for name in ("localspec-light", "nord", "localspec"):
+            theme = app.get_theme(name)
+            assert theme is not None
+            named = theme.to_color_system().generate()
+            verdicts = {named["text-success"].lower(), named["text-warning"].lower()}
+            lines = {named["accent"].lower(), named["primary"].lower()}
+            app.theme = name
+
+            def drawn(verdicts: set[str] = verdicts, lines: set[str] = lines) -> bool:
+                return (
+                    verdicts <= colours_of(screen, "ReportView Figures")
+                    and lines <= colours_of(screen, "Plot Static")
+                    and lines <= colours_of(screen, "Plot Canvas")
+                )
+
+            await until(pilot, drawn)
+            ground = {named["surface"].lower()}
+            await until(pilot, lambda g=ground: colours_of(screen, "Plot Canvas", ground=True) == g)
+        app.theme = "ansi-dark"  # the terminal's own: whatever they are, not black on black
+        await until(pilot, lambda: colours_of(screen, "Plot Canvas", ground=True) == {"default"})
+        await until(pilot, lambda: "default" in colours_of(screen, "Plot Canvas"))
+
+
+@pytest.mark.parametrize("theme", ["ansi-dark", "ansi-light", "localspec"])
+async def test_all_of_the_line_under_the_cursor_has_the_same_colours(
+    app: LocalspecApp, theme: str
+) -> None:
+    """Its first cell, which is fixed, had others, and a mark in it."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        before = screen.query_one("#list Figures", Figures).styles.background
+        app.theme = theme
+        if theme != "localspec":
+            await until(
+                pilot,
+                lambda: screen.query_one("#list Figures", Figures).styles.background != before,
+            )
+        await pilot.press("space")
+        table = screen.query_one("#list Figures", Figures)
+        y = table.region.y + table.header_height + table.cursor_row
+
+        def colours() -> set[tuple[Any, Any]]:
+            line = screen._compositor.render_strips()[y].crop(table.region.x, table.region.x + 40)
+            assert "● 2" in line.text
+            return {
+                (segment.style.color, segment.style.bgcolor)
+                for segment in line
+                if segment.style and segment.text.strip()
+            }
+
+        await until(pilot, lambda: "● 2" in screen._compositor.render_strips()[y].text)
+        await until(pilot, lambda: len(colours()) == 1)
+        ((letters, ground),) = colours()
+        named = {"ansi-dark": (BLACK, WHITE), "ansi-light": (BRIGHT_WHITE, BLUE)}
+        if theme in named:  # of the terminal's own colours no mixture can be read
+            assert (letters.number, ground.number) == named[theme]
+
+
+async def test_a_plots_line_goes_through_its_marks(app: LocalspecApp) -> None:
+    """Dots are four to a row, and were rounded otherwise than marks."""
+    async with app.run_test(size=(140, 45)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        plot = pilot.app.screen.query_one(ReachPlot)
+        canvas = plot.query_one(Canvas)
+        await until(pilot, lambda: canvas.size.height > 3)
+        for share in range(5, 100, 3):
+            plot.draw([Series("flat", (1, 2, 3, 4), (share, share, 100, 0))])
+            canvas._draw()
+            assert re.search(r"●([\u2801-\u28ff])\1+●", str(canvas.render())), share
+
+
+async def test_each_of_several_baselines_has_a_line_of_its_own(app: LocalspecApp) -> None:
+    """Of two bases at two temperatures all four were dashed alike."""
+    async with app.run_test(size=(140, 45)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        plot = pilot.app.screen.query_one(SpeedPlot)
+        canvas = plot.query_one(Canvas)
+        await until(pilot, lambda: canvas.size.height > 3)
+        levels = [(f"on base {i}", 10.0 * (i + 1)) for i in range(4)]
+        plot.draw([Series("one", (3, 8), (11.0, 38.0))], levels)
+        canvas._draw()
+        found = re.findall(r"(\S)\1 (on base \d)", str(plot.query_one(Static).content))
+        assert [who for _, who in found] == [who for who, _ in levels]
+        for wide in (140, 110, 80):
+            await pilot.resize_terminal(wide, 45)
+            await until(pilot, lambda wide=wide: pilot.app.screen.size.width == wide)
+            await steady(pilot)
+            folded = [str(line) for line in plot.query_one(Static)._render().split()]
+            assert all(len(line) <= plot.content_size.width for line in folded)
+            assert not [line for line in folded if re.search(r"\S\s*[╌━·═●]+$", line)]
+            assert not [line for line in folded if re.match(r"\s*(on|base|\d|one)", line)]
+        canvas._draw()
+        lines = str(canvas.render()).split("\n")
+        at = [[y for y, line in enumerate(lines) if line.count(mark) > 20] for mark, _ in found]
+        assert all(len(rows) == 1 for rows in at)
+        assert [y for (y,) in at] == sorted({y for (y,) in at}, reverse=True)
+
+
+TICK = re.compile(r"^ *([\d.]+)┤")
+
+
+def ticks_of(lines: list[str]) -> dict[int, float]:
+    """Of a plot as it is drawn: which value stands at which of its lines."""
+    return {y: float(found[1]) for y, line in enumerate(lines) if (found := TICK.match(line))}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+async def test_a_plots_values_can_be_read_from_its_axis(
+    app: LocalspecApp, size: tuple[int, int]
+) -> None:
+    """Within half a line; between the numbers at it, which are round, are equal steps."""
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        view = pilot.app.screen.query_one(ReportView)
+        reach, speed = view.query_one(ReachPlot), view.query_one(SpeedPlot)
+        await until(pilot, lambda: min(p.query_one(Canvas).size.height for p in (reach, speed)) > 3)
+
+        def drawn(plot: Plot) -> list[str]:
+            canvas = plot.query_one(Canvas)
+            canvas._draw()
+            return str(canvas.render()).split("\n")
+
+        for baseline, ys in (
+            (539.7, (1251.9, 1302.0, 867.3)),
+            (98.4, (98.4, 98.4, 98.4)),
+            (27.2, (63.4, 8.13, 41.0)),
+            (0.31, (0.92, 1.04, 0.55)),
+        ):
+            speed.draw([Series("one", (3, 5, 8), ys)], [("baseline", baseline)])
+            lines = drawn(speed)
+            ticks = ticks_of(lines)
+            (apart, *rows), (step, *steps) = (
+                {b - a for a, b in pairwise(ticks)},
+                {round(a - b, 9) for a, b in pairwise(ticks.values())},
+            )
+            assert (rows, steps) == ([], []), ticks
+            assert float(f"{step:.2g}") == step
+            y0, first = next(iter(ticks.items()))
+            at = {mark: [i for i, line in enumerate(lines) if mark in line] for mark in "●╌"}
+            for value, y in ((max(ys), at["●"][0]), (min(ys), at["●"][-1]), (baseline, at["╌"][0])):
+                if value == baseline and at["╌"] == at["●"]:
+                    continue
+                assert abs(first - (y - y0) * step / apart - value) <= step / apart / 2 + 1e-9
+        reach.draw([Series("one", (1, 2, 3), (97.0, 61.0, 4.0))], bounds=PERCENT)
+        assert [*ticks_of(drawn(reach)).values()][:: len(ticks_of(drawn(reach))) - 1] == [100, 0]
+
+
+async def test_a_plot_says_where_it_puts_unlike_sets_of_runs_side_by_side(
+    app: LocalspecApp,
+) -> None:
+    whole = made()
+    part = made()
+    part["candidates"][0] |= {"runs": 1}
+    async with app.run_test(size=(140, 45)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        view = pilot.app.screen.query_one(ReportView)
+        for shown, said in ((whole, False), (part, True), (whole, False)):
+            view.show(shown)
+            assert ("runs differ" in str(view.query_one(SpeedPlot).border_title)) == said
+            assert ("runs" in titles(view.query_one(Figures))) == said
+            speeds = next(p for p in plots(shown) if "by draft length" in p.title)
+            assert ("runs differ" in speeds.title) == said
+
+
 def titles(table: Figures) -> list[str]:
     return [str(column.label).replace("\n", " ") for column in table.columns.values()]
 
@@ -313,9 +512,17 @@ async def test_columns_are_shown_whole_and_the_arrows_go_on_to_the_next(app: Loc
         assert seen == everything
         assert str(hidden.content).startswith("← ")
         assert "→" not in str(hidden.content)
+        shown, said = titles(table), str(hidden.content)
         await pilot.resize_terminal(160, 45)
         await until(pilot, lambda: titles(table) == everything)
         assert not hidden.display
+        for width in (81, 82, 83, 80):
+            await pilot.resize_terminal(width, 24)
+            await pilot.pause()
+        await until(pilot, lambda: str(hidden.content) == said)
+        assert titles(table) == shown
+        await pilot.press("left")
+        await until(pilot, lambda: "→ 1 more column" in str(hidden.content))
 
 
 @pytest.mark.parametrize("name", ["demo", "Meta-Llama-3.1-8B-Instruct-abliterated"])
@@ -346,9 +553,81 @@ async def test_a_narrow_terminal_has_what_matters_and_the_rest_in_a_line(
         await pilot.press("down")
         await until(pilot, lambda: str(note.content).startswith("2026-11-21 10:00"))
         await pilot.resize_terminal(180, 45)
-        await until(pilot, lambda: len(titles(table)) == 8)
-        assert str(note.content) == ""
+        await until(pilot, lambda: len(titles(table)) == 8 and not str(note.content))
         assert not hidden.display
+
+
+async def test_the_footer_offers_what_the_keys_do_where_they_are(app: LocalspecApp) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        footer = screen.query_one(Footer)
+
+        def offered() -> str:
+            return str(footer.render())
+
+        await until(pilot, lambda: "/ Filter" in offered())
+        assert "Back" not in offered(), "there is nothing to go back to"
+        await pilot.press("slash", "slash")
+        await until(pilot, lambda: "Filter" not in offered() and "esc Back" in offered())
+        assert screen.query_one("#list Input", Input).value == "/"
+        for key in ("Mark", "Compare", "Export"):
+            assert key not in offered()
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: "/ Filter" in offered())
+
+
+async def test_how_one_is_opened_is_told_in_the_footer_in_the_help_and_in_the_palette(
+    app: LocalspecApp,
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await until(pilot, lambda: "Open" in str(screen.query_one(Footer).render()))
+        assert ("⏎", "Open") in [(keys, b.description) for keys, b, _ in actions(screen)]
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, ExplainScreen))
+        assert "Open this benchmark" in str(app.screen.query_one(Static).content)
+        await pilot.press("escape", "ctrl+p", *"open this", "enter")
+        await until(pilot, lambda: screen.state == "report")
+        assert "Open" not in [b.description for _, b, _ in actions(screen)]
+        await pilot.press("escape", "slash", *"nobody", "enter")
+        await until(pilot, lambda: numbers(screen) == [])
+        assert "Open" not in [b.description for _, b, _ in actions(screen)]
+
+
+@pytest.mark.parametrize("kind", [HistoryScreen, BenchScreen])
+def test_every_column_is_explained_by_the_name_that_stands_over_it(
+    kind: type[HistoryScreen | BenchScreen],
+) -> None:
+    names = [TERMS[key].name for key in kind.EXPLAINS]
+    heads = {c.title.replace("\n/", "/").replace("\n", " ") for c in (*COLUMNS, N_MAX, RUNS)}
+    assert "draft/verify/overhead %" in heads
+    for head in heads:
+        assert any(re.search(rf"\b{re.escape(n.split(' (')[0])}", head) for n in names), head
+    assert "the same benchmark" in TERMS["baseline of a bench"].means
+    assert not {"tok/s", "baseline", "speedup"} & set(kind.EXPLAINS), "which are Chat's"
+
+
+async def test_what_is_explained_of_a_comparison_is_what_it_shows(app: LocalspecApp) -> None:
+    """Its tok/s are means over the prompts; those of one result are all tokens / all time."""
+    async with app.run_test(size=(140, 45)) as pilot:
+        screen = await opened(pilot)
+        for there in ("list", "comparison"):
+            if there == "comparison":
+                await pilot.press("space", "down", "space", "c")
+                await until(pilot, lambda: screen.state == "comparison")
+                heads = set(titles(screen.query_one(ComparisonView).query_one(Figures)))
+                names = {TERMS[key].name for key in screen.explained}
+                assert {"tok/s", "speedup"} <= heads
+                assert {head.split(" [")[0] for head in heads} - {"", "drafter"} <= names
+            await pilot.press("f1")
+            await until(pilot, lambda: isinstance(app.screen, ExplainScreen))
+            said = str(app.screen.query_one(Static).content)
+            assert ("took from their first token to their last" in said) == (there == "list")
+            assert ("mean of the decode tok/s on the prompts that both have" in said) == (
+                there == "comparison"
+            )
+            assert "Back to the list" in said or there == "list"
+            await pilot.press("escape")
 
 
 async def test_two_are_compared_the_earlier_first(app: LocalspecApp) -> None:
@@ -389,7 +668,7 @@ async def test_what_changes_between_a_layout_and_its_painting_is_painted_too(
         await pilot.press("space", "down", "space", "c")
         await until(pilot, lambda: screen.state == "comparison")
         await until(pilot, lambda: screen.query_one("ComparisonView Hidden").display)
-        await pilot.pause(0.2)
+        await steady(pilot)
         monkeypatch.setattr(app, "_display", paint)
         for said in ("← 1 column   → 2 more", "← 2 columns   → 1 more", "← 3 columns"):
             await pilot.press("right")
@@ -456,7 +735,7 @@ def test_what_history_looks_like(
         await pilot.press(*keys.split())
         shown = {"": "list", "enter": "report"}.get(keys, "comparison")
         await until(pilot, lambda: screen.state == shown)
-        await pilot.pause(0.1)
+        await steady(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=before)
 
@@ -480,10 +759,10 @@ def test_what_bench_looks_like(
             screen.query_one(ReportView).show(made(code=1.4))
         if state == "measuring":
             screen.state = "measuring"
-            screen.post_message(
-                Told("57/136  about 1 min 2 s left  measuring  p5: small n=3", 56, 136)
-            )
+            slot = row(CANDIDATES[1], PROMPTS[5], None).slot
+            event = Running(slot, 56, 136, 20, 127.9, 62.0)
+            screen.post_message(Told(running(event, ""), 56, 136))
             screen.query_one(ReportView).show(made(), live=True)
-        await pilot.pause(0.1)
+        await steady(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=before)

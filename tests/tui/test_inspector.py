@@ -15,6 +15,7 @@ from localspec.records import Generation
 from localspec.tui.app import LocalspecApp
 from localspec.tui.screens.inspector import OFFER, RUNNING, Inspected, InspectorScreen, shown
 from tests.tui.played import answer, scored
+from tests.tui.talking import until
 
 MakeApp = Callable[..., LocalspecApp]
 Score = Callable[[], Awaitable[Generation | None]]
@@ -33,6 +34,11 @@ async def inspecting(
 
 def detail(screen: InspectorScreen) -> str:
     return str(screen.query_one("#detail", Static).content)
+
+
+def parting(screen: InspectorScreen) -> str:
+    said = screen.query_one("#parting", Static)
+    return str(said.content) if said.display else ""
 
 
 async def never() -> None:
@@ -97,3 +103,19 @@ async def test_it_is_said_that_the_answer_is_run_again(make_app: MakeApp) -> Non
         await pilot.pause()
         assert "0.900" in detail(screen)
         assert RUNNING not in detail(screen)
+        assert not parting(screen)
+        assert not screen.check_action("score", ()), "it is known"
+
+
+async def test_where_the_answer_run_again_is_another_text_it_is_said(make_app: MakeApp) -> None:
+    run = answer("one [two|bad] three [four] five")
+    other = scored(answer("one [two|bad] three [four] six"))
+
+    async def score() -> Generation | None:
+        return other
+
+    texts = dict.fromkeys((*run.tokens, *run.drafts[0]), b"w")
+    async with inspecting(make_app, run, texts, score) as (screen, pilot):
+        await pilot.press("p")
+        await until(pilot, lambda: parting(screen))
+        assert "another text from token 5 on: p and q are known up to there" in parting(screen)

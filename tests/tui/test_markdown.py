@@ -4,13 +4,19 @@ long answers cost no more than short ones."""
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.segment import Segment
 from textual.app import App, ComposeResult
+from textual.strip import Strip
+from tui.talking import steady, until
 
 from localspec.tui.markdown import CUT, Block, Code, Document, Line, Table, add_lines
+from localspec.tui.screens.base import LightScreen
 from localspec.tui.widgets.markdown_view import MarkdownView
+from localspec.tui.widgets.turns import AnswerView, Transcript
 
 TEXT = """\
 # Lists *and* more
@@ -281,9 +287,8 @@ async def test_a_long_paragraph_is_one_on_the_screen(monkeypatch: pytest.MonkeyP
         assert len(view.document.closed) > 2, "it is cut"
         assert on_screen() == lines(view.document, view.size.width)
         await pilot.resize_terminal(93, 24)
-        while view._rewrapping:
-            await pilot.pause()
-        await pilot.pause()
+        await until(pilot, lambda: pilot.app.size == (93, 24) and not view._rewrapping)
+        await steady(pilot)
         assert on_screen() == lines(view.document, view.size.width)
         kept = MarkdownView()
         await pilot.app.mount(kept)
@@ -291,3 +296,93 @@ async def test_a_long_paragraph_is_one_on_the_screen(monkeypatch: pytest.MonkeyP
         await pilot.pause()
         assert [line.content.plain.rstrip() for line in kept._open_lines[-1:]] == ["Last."]
         assert kept.size.height == view.size.height
+
+
+class Talk(LightScreen[None]):
+    def compose(self) -> ComposeResult:
+        with Transcript():
+            yield AnswerView(tinted=True)
+
+
+STREAMED = {
+    "paragraph": PARAGRAPHS["marked"][:4_000],
+    "mixed": TEXT * 3,
+    "table": "| a | b |\n|--|--|\n" + "".join(f"| {i} | {'w' * (i % 40)} |\n" for i in range(120)),
+    "heading below": "Two lines\nof text\n===\n" * 12,
+    "list": "".join(f"- item **{i}**\n" for i in range(200)),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+async def test_what_streams_in_is_drawn_as_if_it_had_been_there(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what an answer grows by is drawn; whatever looks otherwise than before is painted."""
+    source = STREAMED[kind]
+    async with App[None]().run_test(size=(62, 24)) as pilot:
+        screen = Talk()
+        await pilot.app.push_screen(screen)
+        await pilot.pause()
+        answer, compositor = screen.query_one(AnswerView), screen._compositor
+        painted: set[int] = set()
+        paint, draw = compositor.render_update, MarkdownView.render_line
+        drawn: list[int] = []
+
+        def noted(**given: Any) -> Any:
+            painted.update(y for region in compositor._dirty_regions for y in region.line_range)
+            return paint(**given)
+
+        def drawing(view: MarkdownView, y: int) -> Strip:
+            drawn.append(y)
+            return draw(view, y)
+
+        monkeypatch.setattr(compositor, "render_update", noted)
+        monkeypatch.setattr(MarkdownView, "render_line", drawing)
+
+        def seen() -> list[list[Segment]]:
+            return [list(strip) for strip in compositor.render_strips()]
+
+        laid_out: list[object] = []
+        lay_out = compositor.reflow
+        monkeypatch.setattr(compositor, "reflow", lambda *g: (laid_out.append(g), lay_out(*g))[1])
+        before, shown, pieces = seen(), 0, range(0, len(source), 97)
+        for start in pieces:
+            painted.clear()
+            answer.append(source[start : start + 97], drafted=start % 2 == 1, thinking=False)
+            drawn.clear()
+            with screen.query_one(Transcript).following():
+                answer.flush()
+            await pilot.pause()
+            await pilot.pause()
+            shown += len(drawn)
+            now = seen()
+            for widget in screen.walk_children(with_self=True):
+                widget._styles_cache.clear()
+                if isinstance(widget, MarkdownView):
+                    widget._strips.clear()
+            assert now == seen(), "nothing that is kept has become stale"
+            assert {
+                y for y, (a, b) in enumerate(zip(before, now, strict=True)) if a != b
+            } <= painted
+            before = now
+        assert len(laid_out) <= 1.2 * len(pieces) + 5, "once for each of them"
+        assert shown < 3 * answer.size.height or kind == "table", "its columns become wider"
+
+
+@pytest.mark.parametrize("blocks", [3, 60])
+async def test_a_width_it_had_before_shows_it_as_it_was(blocks: int) -> None:
+    """Textual remembers how it laid out a size, and asks for no height the second time."""
+    source = "".join(f"{i}. paragraph, {PLAIN}\n\n" for i in range(blocks))
+    async with App[None]().run_test(size=(62, 24)) as pilot:
+        screen = Talk()
+        await pilot.app.push_screen(screen)
+        answer, view = screen.query_one(AnswerView), screen.query(MarkdownView).last()
+        answer.append(source, drafted=False, thinking=False)
+        answer.flush()
+        for size in ((93, 24), (62, 24), (63, 30), (62, 24), (93, 40), (93, 24)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda size=size: screen.size == size and not view._rewrapping)
+            await steady(pilot)
+            on_screen = [view._line(y).content.plain.rstrip() for y in range(view.size.height)]
+            assert on_screen == lines(view.document, view.size.width), size
+            assert view._width == view.size.width

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +13,20 @@ from hub_server import HubServer
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 from tiny_models import letter_vocabulary, tiny_llama
+from tui.played import Player
+from tui.talking import Chat, asked_and_held, steady, until
 
 from localspec import catalog, cli, discovery, machine, resources
 from localspec.catalogue_file import read_catalogue
 from localspec.errors import UsageError
 from localspec.hub import client
+from localspec.hub.leftovers import leftovers
 from localspec.models import output, own
 from localspec.reference import hub_cache
+from localspec.terms import TERMS
 from localspec.tui.app import LocalspecApp
 from localspec.tui.model_rows import GROUPS
-from localspec.tui.screens.dialogs import Choose, Confirm
+from localspec.tui.screens.dialogs import Ask, Choose, Confirm
 from localspec.tui.screens.first_start import FirstStartScreen
 from localspec.tui.screens.model_dialogs import AddScreen, DraftersScreen, InspectScreen
 from localspec.tui.screens.models import ModelsScreen
@@ -132,16 +136,19 @@ class Shown:
         return self.screen.query_one(ModelTable)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        for _ in range(2000):
-            if holds():
-                return
-            await self.pilot.pause(0.02)
-        raise AssertionError(f"never came: {holds.__code__.co_names}; shown:\n{self.text}")
+        await until(self.pilot, holds)
 
     async def dialog(self, kind: type) -> Any:
         await self.until(lambda: isinstance(self.app.screen, kind))
         await self.pilot.pause()
         return self.app.screen
+
+    async def bring(self, *titles: str) -> None:
+        """Take what is offered first: of the quantisations and of the drafters."""
+        for title in titles or ("which quantisation?", "its drafter"):
+            await self.until(lambda title=title: title in getattr(self.app.screen, "_title", ""))
+            await self.pilot.pause()
+            await self.press("enter")
 
     async def choose(self, name: str) -> None:
         """Put the cursor on the line called ``name``."""
@@ -178,8 +185,8 @@ def opened(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(LocalspecApp, "DEFAULT_MODE", "models")  # the chat is made when shown
 
     class Opened:
-        def __init__(self, size: tuple[int, int] = (100, 24)) -> None:
-            self.app = make_app()
+        def __init__(self, size: tuple[int, int] = (100, 24), **given: Any) -> None:
+            self.app = make_app(**given)
             self.running = self.app.run_test(size=size)
 
         async def __aenter__(self) -> Shown:
@@ -252,6 +259,10 @@ async def test_the_filter_shows_what_has_all_its_words_until_escape(opened: Any)
         await m.press("slash", *"hub draft")
         await m.pilot.pause()
         assert m.line("far") and not m.line("here") and not m.line("huge")
+        await m.press(*" nowhere")
+        await m.pilot.pause()
+        note = m.screen.query_one("#note", Static)
+        assert not m.text and str(note.content).startswith("Nothing has these words; Esc shows all")
         await m.press("enter")
         assert m.app.focused is m.table
         await m.press("escape")
@@ -272,11 +283,11 @@ async def test_pull_offers_quantisations_and_brings_the_model_with_its_drafter(
         lines = options(await m.dialog(Choose))
         assert "Q4_K_M" in lines[0] and "★ recommended" in lines[0] and "✓ ~CPU" in lines[0]
         assert "20.0 GB" in lines[1] and "✗ too large" in lines[1]
-        await m.press("enter")
+        await m.bring()
         await m.until(lambda: "✓ here" in m.line("far Q4_K_M"))
         stored = {p.name for p in hub_cache().rglob("*.gguf")}
         assert stored == {"m-Q4_K_M.gguf", "d-Q8_0.gguf"}
-        assert "far is here" in m.notices or "far:Q4_K_M is here" in m.notices
+        await m.until(lambda: "far is here" in m.notices or "far:Q4_K_M is here" in m.notices)
         assert m.app.setup.model == "demo"  # that was chosen before, and p chooses nothing
         assert m.line("d-Q8_0")  # a drafter can be looked at and removed as well
 
@@ -289,8 +300,7 @@ async def test_a_download_shows_bars_survives_other_screens_and_is_cancelled_and
         await m.choose("far")
         assert not m.screen._cancellable
         await m.press("p")
-        await m.dialog(Choose)
-        await m.press("enter")
+        await m.bring()
         await m.until(lambda: "m-Q4_K_M.gguf" in m.bars and "kB" in m.bars)
         await m.until(shop.held.is_set)
         await m.press("f6")
@@ -382,6 +392,32 @@ async def test_a_damaged_file_of_the_hub_is_said_to_be_so(
     assert "bad-Q8_0.gguf is damaged: " in " ".join(capsys.readouterr().err.split())
 
 
+async def test_p_goes_on_with_what_was_begun_before_a_restart(
+    opened: Any, shop: HubServer, contents: dict[str, bytes]
+) -> None:
+    from localspec.hub.files import prepare, resolve
+
+    q4, q8 = sorted(resolve(REPO).files, key=lambda file: file.path)
+    prepare([q4, q8])
+    q8.part.write_bytes(contents["large"][:5000])
+    async with opened() as m:
+        await m.choose("far")
+        await m.press("p")
+        await m.until(lambda: "its drafter" in getattr(m.app.screen, "_title", ""))
+        assert "Q8_0" in m.app.screen._title
+        await m.press("escape")
+        q4.part.write_bytes(contents["target"][:3000])
+        await m.press("p")
+        await m.until(lambda: "which quantisation?" in getattr(m.app.screen, "_title", ""))
+        lines = options(m.app.screen)
+        assert "‖ 3.0 kB kept" in lines[0] and "‖ 5.0 kB kept" in lines[1]
+        await m.press("end", "enter")
+        await m.bring("its drafter")
+        await m.until(lambda: "✓ here" in m.line("far Q8_0"))
+        [request] = shop.asked("/cdn/me/m-GGUF/m-Q8_0") or shop.asked("/cdn/me/m-GGUF")
+        assert request.range.startswith("bytes=5000-")
+
+
 @pytest.mark.parametrize(
     "words", ["/tmp/no/m.gguf", "./nope.gguf", "~/nope.gguf", "nope.gguf", "models/nope.gguf"]
 )
@@ -416,7 +452,7 @@ async def test_a_file_that_is_no_model_leaves_the_dialog_with_what_was_typed(
         line.value = str(good)
         await m.press("enter")
         await m.until(lambda: m.app.screen is not dialog)
-        assert f"good is now in {catalog.user_file()}." in m.notices
+        await m.until(lambda: f"good is now in {catalog.user_file()}." in m.notices)
         own.forget("good")
 
 
@@ -439,6 +475,85 @@ async def test_what_an_interrupted_download_left_is_shown_after_a_restart_and_re
         assert not list(hub_cache().rglob("*.part"))
 
 
+@pytest.mark.parametrize("files", ["one", "split"])
+async def test_a_download_that_the_catalogue_does_not_know_outlives_the_app(
+    opened: Any,
+    shop: HubServer,
+    contents: dict[str, bytes],
+    files: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {
+        "one": ["o-Q8_0.gguf"],
+        "split": ["o-Q8_0-00001-of-00002.gguf", "o-Q8_0-00002-of-00002.gguf"],
+    }[files]
+    halves = {"one": [contents["target"]], "split": [contents["target"], b"the rest" * 9]}[files]
+    shop.add("you/other-GGUF", dict(zip(names, halves, strict=True)))
+    first = f"hf:you/other-GGUF/{names[0]}"
+    fault = shop.fail(f"/cdn/you/other-GGUF/{names[0]}", hold_at=30_000)
+    async with opened((80, 24)) as m:
+        m.app.pulls.start("hf:you/other-GGUF:Q8_0")
+        await m.until(shop.held.is_set)
+        await m.until(
+            lambda: len(list(hub_cache().rglob("*-00002-of-00002.gguf"))) == len(names) - 1
+        )
+    shop.release.set()
+    while leftovers()[0].busy:  # a piece more may have come
+        time.sleep(0.01)
+    [part] = hub_cache().rglob("*.part")
+    had = part.stat().st_size + (len(halves[1]) if files == "split" else 0)
+
+    with pytest.raises(SystemExit):
+        cli.main(["models", "list"])
+    [told] = [x for x in capsys.readouterr().out.splitlines() if x.startswith("unfinished")]
+    assert f"{first}, {file_size(had)} of {file_size(sum(map(len, halves)))} are here" in told
+    assert f"models pull {first}; remove: localspec models rm {first}" in told
+
+    async with opened((80, 24)) as m:
+        await m.until(lambda: "Downloads from the Hub" in m.text)
+        assert "Not usable" not in m.text
+        await m.press("home", "down")
+        line = m.text.splitlines()[m.table.cursor_row]
+        note = str(m.screen.query_one("#note", Static).content)
+        assert note.startswith(f"stopped, p goes on: {names[0]}")
+        assert f"‖ {file_size(had)} kept" in line and "✓ ~CPU" in line
+        await m.press("delete")
+        dialog = await m.dialog(Confirm)
+        assert f"This frees {file_size(had)}." in str(dialog.query_one(Static).content)
+        await m.press("n")
+        fault.times = 0
+        shop.forget()
+        await m.press("p")
+        await m.until(lambda: m.screen._row is not None and m.screen._row.path is not None)
+        assert "Downloads from the Hub" not in m.text
+        assert sum(shop.sent.values()) <= sum(map(len, halves)) - had
+        assert not list(hub_cache().rglob("*.begun"))
+
+
+@pytest.mark.parametrize("words", ["", ":Q8_0", "/x-Q8_0-00002-of-00002.gguf", "the key"])
+async def test_all_that_is_there_of_half_a_split_model_is_removed(
+    opened: Any, shop: HubServer, contents: dict[str, bytes], words: str
+) -> None:
+    from localspec.hub.download import download
+    from localspec.hub.files import resolve
+
+    names = ["x-Q8_0-00001-of-00002.gguf", "x-Q8_0-00002-of-00002.gguf"]
+    shop.add("big/split-GGUF", dict.fromkeys(names, contents["target"]) | {names[1]: b"2" * 5000})
+    download(resolve("big/split-GGUF").files[1:])
+    if words == "the key":
+        async with opened() as m:
+            await m.until(lambda: "‖ 5.0 kB kept" in m.text)
+            await m.press("home", "down", "delete")
+            await m.dialog(Confirm)
+            await m.press("y")
+            await m.until(lambda: "5.0 kB freed" in m.notices and "kept" not in m.text)
+    else:
+        with pytest.raises(SystemExit) as left:
+            cli.main(["models", "rm", f"hf:big/split-GGUF{words}", "--yes"])
+        assert not left.value.code
+    assert not list(hub_cache().glob("models--big*"))
+
+
 async def test_a_download_that_fails_says_why_and_can_be_tried_again(
     opened: Any, shop: HubServer
 ) -> None:
@@ -446,10 +561,9 @@ async def test_a_download_that_fails_says_why_and_can_be_tried_again(
     async with opened() as m:
         await m.choose("far")
         await m.press("p")
-        await m.dialog(Choose)
-        await m.press("enter")
+        await m.bring()
         await m.until(lambda: "failed" in m.line("far"))
-        assert "503" in m.notices and "Try again later" in m.notices
+        await m.until(lambda: "503" in m.notices and "Try again later" in m.notices)
         shop.forget()
         await m.choose("far")
         await m.press("p")
@@ -461,8 +575,7 @@ async def test_the_first_model_that_arrives_is_chosen(opened: Any, settings: Set
         m.app.setup = type(m.app.setup)()
         await m.choose("far")
         await m.press("p")
-        await m.dialog(Choose)
-        await m.press("enter")
+        await m.bring()
         await m.until(lambda: m.app.setup.model == "far:Q4_K_M")
         assert settings.values.model == "far:Q4_K_M"
 
@@ -499,9 +612,145 @@ async def test_enter_on_a_model_that_is_not_here_downloads_and_then_uses_it(open
     async with opened() as m:
         await m.choose("far")
         await m.press("enter")
+        await m.bring()
+        await m.until(lambda: m.app.setup.model == "far:Q4_K_M")
+
+
+def with_a_second_drafter() -> None:
+    """And one that needs no file."""
+    file = resources.catalogue_file()
+    more = f"""[models.far.drafters.other]
+method = "draft-model"
+source = {{ repo = "{DRAFTS}", file = "e-Q8_0.gguf", size = 4000 }}
+note = "another one"
+[models.far.drafters.own]
+method = "mtp"
+
+[models.huge]"""
+    file.write_text(file.read_text("utf-8").replace("[models.huge]", more), "utf-8")
+
+
+def two_drafters(contents: dict[str, bytes]) -> dict[str, bytes]:
+    return {"d-Q8_0.gguf": contents["draft"], "e-Q8_0.gguf": contents["draft"] + bytes(96)}
+
+
+async def asked_for_its_drafter(m: Any) -> None:
+    """A model that is not here is chosen, and its quantisation."""
+    await m.choose("far")
+    await m.press("enter")
+    await m.bring("which quantisation?")
+    await m.until(lambda: "its drafter" in m.app.screen._title)
+
+
+async def test_a_model_that_is_not_here_offers_its_drafters_with_their_sizes(
+    opened: Any, shop: HubServer, contents: dict[str, bytes]
+) -> None:
+    with_a_second_drafter()
+    shop.add(DRAFTS, two_drafters(contents))
+    async with opened() as m:
+        await asked_for_its_drafter(m)
+        lines = options(m.app.screen)
+        assert [line.split()[0] for line in lines] == [
+            *("draft", "other", "own", "ngram", "all", "none")
+        ]
+        assert "★ recommended · 25.5 kB to download" in lines[0]  # the Hub says how large
+        assert "4.0 kB to download · another one" in lines[1]  # the catalogue does
+        assert "29.5 kB to download" in lines[4]
+        await m.press("escape")
+        await m.pilot.pause()
+        assert not m.app.pulls.all
+
+        await m.press("p")  # to use none of them yet
+        await m.bring("which quantisation?")
+        await m.until(lambda: "its drafter" in m.app.screen._title)
+        shown = [line.split()[0] for line in options(m.app.screen)]
+        assert shown == ["draft", "other", "all", "none"]
+        await m.press("end", "enter")
+        await m.until(lambda: "far:Q4_K_M is here" in m.notices)
+        assert [p.name for p in hub_cache().rglob("*.gguf")] == ["m-Q4_K_M.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "used", "names"),
+    [
+        (("down",), "other", {"e-Q8_0.gguf"}),
+        (("up", "up"), "auto", {"d-Q8_0.gguf", "e-Q8_0.gguf"}),
+        (("end",), "none", set()),
+    ],
+)
+async def test_the_drafter_that_was_chosen_comes_along_and_is_used(
+    opened: Any,
+    shop: HubServer,
+    contents: dict[str, bytes],
+    keys: tuple[str, ...],
+    used: str,
+    names: set[str],
+) -> None:
+    with_a_second_drafter()
+    shop.add(DRAFTS, two_drafters(contents))
+    async with opened() as m:
+        await asked_for_its_drafter(m)
+        await m.press(*keys, "enter")
+        await m.until(lambda: m.app.setup.model == "far:Q4_K_M")
+        assert m.app.setup.drafter == used
+        assert {p.name for p in hub_cache().rglob("*.gguf")} == {"m-Q4_K_M.gguf", *names}
+
+
+async def test_a_model_that_is_chosen_later_stays_and_p_is_no_wish(
+    opened: Any, shop: HubServer
+) -> None:
+    fault = shop.fail("/cdn/me/m-GGUF", hold_at=30_000)
+    async with opened() as m:
+        await m.choose("far")
+        await m.press("enter")
+        await m.bring()
+        await m.until(shop.held.is_set)
+        await m.choose("here")
+        await m.press("enter")
+        await m.dialog(Choose)
+        await m.press("down", "enter")
+        await m.until(lambda: m.app.setup.model == "here")
+        fault.times = 0
+        shop.release.set()
+        await m.until(lambda: "far:Q4_K_M is here: Enter on it (F2) uses it." in m.notices)
+        assert (m.app.setup.model, m.app.setup.drafter) == ("here", "small")
+
+        await m.press("f2")
+        await m.choose("far Q4_K_M")
+        await m.press("delete")
+        await m.dialog(Confirm)
+        await m.press("y")
+        await m.choose("far")
+        m.app.clear_notifications()
+        await m.press("p")
+        await m.bring("which quantisation?")  # its drafter is here still
+        await m.until(lambda: "far:Q4_K_M is here: Enter on it (F2) uses it." in m.notices)
+        assert m.app.setup.model == "here"
+
+
+async def test_enter_while_it_is_downloaded_is_a_wish_and_the_last_wish_counts(
+    opened: Any, shop: HubServer
+) -> None:
+    faults = [shop.fail(f"/cdn/{repo}", hold_at=10_000) for repo in (REPO, DRAFTS)]
+    async with opened() as m:
+        await m.choose("here")
+        await m.press("enter")  # with a drafter that is not here
         await m.dialog(Choose)
         await m.press("enter")
-        await m.until(lambda: m.app.setup.model == "far:Q4_K_M")
+        await m.until(lambda: m.app.pulls.active)
+        await m.choose("far")
+        await m.press("p")
+        await m.bring()
+        await m.until(lambda: len(m.app.pulls.active) == 2)
+        await m.choose("far")
+        await m.press("enter")
+        await m.until(lambda: "It is used once it is here" in m.notices)
+        for fault in faults:
+            fault.times = 0
+        shop.release.set()
+        await m.until(lambda: not m.app.pulls.active and m.app.setup.model != "demo")
+        await m.until(lambda: "is here: Enter on here (F2) offers it." in m.notices)
+        assert m.app.setup.model == "far:Q4_K_M"
 
 
 # ---- add, inspect, drafters, remove --------------------------------------------------------------
@@ -549,6 +798,65 @@ async def test_add_searches_and_notes_a_model_in_the_catalogue_without_downloadi
         assert not list(hub_cache().rglob("*.gguf"))
 
 
+async def test_the_files_go_with_the_words_that_they_were_of(
+    opened: Any, shop: HubServer, contents: dict[str, bytes]
+) -> None:
+    shop.add("you/other-GGUF", {"o-Q8_0.gguf": contents["target"]}, tags=["gguf"])
+    async with opened() as m:
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        said = dialog.query_one("#said", Static)
+        await m.press(*REPO, "enter")
+        await m.until(lambda: options(dialog))
+        await m.press("escape", "ctrl+u", *"no/such", "enter")
+        await m.until(lambda: "has no no/such" in str(said.content))
+        assert not options(dialog)
+        await m.press("tab", "enter")
+        await m.pilot.pause()
+        assert m.app.screen is dialog and not m.app.pulls.all
+
+        await m.press("shift+tab", "ctrl+u", *"other", "enter")
+        await m.until(lambda: options(dialog))
+        shop.fail("/api/models/you/other-GGUF", status=503)
+        await m.press("enter")
+        await m.until(lambda: "503" in str(said.content))
+        assert "you/other-GGUF" in options(dialog)[0]  # that was searched for
+
+
+async def test_a_second_file_of_a_name_is_asked_for_another(
+    opened: Any, tmp_path: Path, contents: dict[str, bytes]
+) -> None:
+    first, second = tmp_path / "good.gguf", tmp_path / "more" / "good.gguf"
+    second.parent.mkdir()
+    for file in (first, second):
+        file.write_bytes(contents["large"])
+    own.add(str(first), ())
+    async with opened() as m:
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        dialog.query_one(Input).value = str(second)
+        await m.press("enter")
+        asked = await m.dialog(Ask)
+        assert "has a model good already" in str(asked.query_one(Static).content)
+        assert asked.query_one(Input).value == "good-2"
+        await m.press("escape")
+        await m.until(lambda: "was not noted" in str(dialog.query_one("#said", Static).content))
+        await m.press("enter")
+        await m.dialog(Ask)
+        await m.press("ctrl+u", *"good", "enter")  # taken, still
+        await m.until(lambda: m.app.screen is not asked)
+        await m.dialog(Ask)
+        await m.press("ctrl+u", *"fine", "enter")
+        await m.until(lambda: "fine is now in" in m.notices)
+    noted = read_catalogue(catalog.user_file()).models
+    assert {name: entry.source.path for name, entry in noted.items()} == {
+        "good": str(first),
+        "fine": str(second),
+    }
+    for name in noted:
+        own.forget(name)
+
+
 async def test_files_of_one_quantisation_are_told_apart(
     opened: Any, shop: HubServer, contents: dict[str, bytes]
 ) -> None:
@@ -566,6 +874,26 @@ async def test_files_of_one_quantisation_are_told_apart(
         for name in ("o-Q4_K_M", "o-MTP-Q4_K_M", "mtp-o-Q8_0", "mtp-a-Q8_0"):
             assert sum(f" {name}.gguf" in line for line in options(dialog)) == 1
         assert len(set(options(dialog))) == len(names)
+
+
+async def test_add_says_why_words_are_no_path(opened: Any) -> None:
+    async with opened() as m:
+        await m.press("a")
+        dialog = await m.dialog(AddScreen)
+        field, said = dialog.query_one(Input), dialog.query_one("#said", Static)
+        for words, why in (
+            ("~nobody-at-all/x.gguf", "There is no home folder ~nobody-at-all"),
+            ("~q", "There is no home folder ~q"),
+            (f"{'w' * 300}.gguf", "File name too long"),
+            ("a\0b.gguf", "NUL"),
+            ("https://[", "is no address"),
+        ):
+            field.value = words
+            await m.press("enter")
+            await m.until(lambda why=why: why in str(said.content))
+        field.value = "w" * 300  # may be words to search for
+        await m.press("enter")
+        await m.until(lambda: "is no address" not in str(said.content))
 
 
 async def test_inspect_tells_of_a_file_here_and_of_one_on_the_hub(opened: Any) -> None:
@@ -598,12 +926,32 @@ async def test_drafters_are_searched_on_the_hub_and_the_wrong_ones_say_why(
         await m.until(lambda: m.app.setup.model == "here")
 
 
+async def test_without_the_hub_the_catalogues_drafters_of_a_model_are_shown(
+    opened: Any, shop: HubServer
+) -> None:
+    async with opened() as m:
+        shop.fail("/api", status=503, times=99)
+        await m.choose("far")
+        await m.press("d")
+        dialog = await m.dialog(DraftersScreen)
+        await m.until(lambda: options(dialog))
+        assert options(dialog)[0].startswith("? me/drafts-GGUF/d-Q8_0.gguf ★")
+        said = str(dialog.query_one("#said", Static).content)
+        assert "the catalogue's, not checked: " in said and "503" in said
+        assert "for the time when its model is here" in said
+        await m.press("escape")
+        await m.choose("huge")  # of which the catalogue knows none
+        await m.press("d")
+        dialog = await m.dialog(DraftersScreen)
+        await m.until(lambda: "503" in str(dialog.query_one("#said", Static).content))
+        assert not options(dialog)
+
+
 async def test_remove_asks_first_and_frees_what_was_downloaded(opened: Any) -> None:
     async with opened() as m:
         await m.choose("far")
         await m.press("p")
-        await m.dialog(Choose)
-        await m.press("enter")
+        await m.bring()
         await m.until(lambda: m.line("far Q4_K_M"))
         await m.choose("far Q4_K_M")
         await m.press("delete")
@@ -619,13 +967,90 @@ async def test_remove_asks_first_and_frees_what_was_downloaded(opened: Any) -> N
         assert [p.name for p in hub_cache().rglob("*.gguf")] == ["d-Q8_0.gguf"]
 
 
+async def test_what_is_in_use_is_removed_with_the_engine_that_has_it_open(
+    opened: Any, settings: SettingsStore
+) -> None:
+    engine = Player("One.", "Two.")
+
+    def question(screen: Any) -> str:
+        return str(screen.query_one(Static).content)
+
+    async with opened(launch=engine.launch) as m:
+        chat = Chat(m.app, m.pilot)
+        await m.choose("here")
+        await m.press("enter")
+        await m.dialog(Choose)
+        await m.press("enter")  # with its drafter of the Hub
+        await m.until(lambda: m.app.setup.drafter == "far")
+        await m.press("f3")
+        await chat.ask("x")
+        assert engine.alive
+        await m.press("f2")
+        await m.choose("d-Q8_0")
+        await m.press("delete")
+        assert "It drafts for the model in use: the engine ends" in question(
+            await m.dialog(Confirm)
+        )
+        await m.press("y")
+        await m.until(lambda: "25.5 kB freed." in m.notices)
+        assert not list(hub_cache().rglob("*.gguf"))
+        assert (m.app.setup.model, m.app.setup.drafter) == ("here", "auto")
+        await m.press("f3")
+        await chat.ask("y")
+        assert chat.answers == ["One.", "Two."] and "small" in chat.header
+
+        await m.press("f2")
+        await m.choose("far")
+        await m.press("enter")
+        await m.bring()
+        await m.until(lambda: m.app.setup.model == "far:Q4_K_M" and m.line("far Q4_K_M"))
+        await m.until(lambda: m.app.engine.status.state == "ready")
+        await m.choose("far Q4_K_M")
+        await m.press("delete")
+        assert "It is the model in use: the engine ends" in question(await m.dialog(Confirm))
+        assert engine.alive
+        await m.press("y")
+        await m.until(lambda: "66.1 kB freed." in m.notices)
+        assert not engine.alive and m.app.engine.status.state == "off"
+        assert m.app.setup.model is None and settings.values.model is None
+        await m.until(lambda: "No model is chosen" in str(m.screen.query_one("#note").content))
+
+
+async def test_what_is_at_work_is_not_removed(opened: Any) -> None:
+    engine = Player("One two three.")
+    async with opened(launch=engine.launch) as m:
+        await m.choose("far")
+        await m.press("enter")
+        await m.bring()
+        await m.until(lambda: m.app.setup.model == "far:Q4_K_M")
+        engine.hold_after = 2
+        await m.press("f3")
+        await asked_and_held(Chat(m.app, m.pilot), engine)
+        await m.press("f2")
+        await m.choose("far Q4_K_M")
+        await m.press("delete")
+        await m.until(lambda: "stop it with Esc in Chat" in m.notices)
+        assert not isinstance(m.app.screen, Confirm)
+        engine.go_on.set()
+
+
 async def test_what_no_download_brought_is_not_removed(opened: Any, tiny_target: Path) -> None:
     async with opened() as m:
         await m.choose("here")
         await m.press("delete")
-        await m.until(lambda: m.notices)
+        await m.until(lambda: "here does not come from Hugging Face" in m.notices)
+        assert str(tiny_target) in m.notices
         assert not isinstance(m.app.screen, Confirm)
         assert tiny_target.is_file()
+
+
+async def test_the_columns_and_the_signs_in_them_are_explained(opened: Any) -> None:
+    async with opened() as m:
+        columns = [str(column.label) for column in m.table.columns.values()]
+        explained = {key: TERMS[key] for key in ModelsScreen.EXPLAINS}
+        names = {term.name for term in explained.values()}
+        assert {"size", "fits", "state", "drafters"} == names & set(columns)
+        assert all(sign in explained["state"].means for sign in ("✓", "·", "‖", "✗", "to install"))
 
 
 async def test_what_was_added_by_hand_leaves_the_catalogue_and_keeps_its_file(
@@ -646,10 +1071,12 @@ async def test_what_was_added_by_hand_leaves_the_catalogue_and_keeps_its_file(
         await m.press("n")
         await m.pilot.pause()
         assert own.has("mine2")
+        m.app.use(model="mine2")
         await m.press("delete")
         await m.dialog(Confirm)
         await m.press("y")
         await m.until(lambda: "no longer in" in m.notices)
+        assert m.app.setup.model == str(mine)
     assert mine.is_file()
     assert catalog.user_file().read_text("utf-8").rstrip() == before.rstrip()
     own.forget("mine")
@@ -735,8 +1162,7 @@ def test_a_download_on_its_way(
         m.screen._show_pulls()
         await m.until(lambda: "verifying" in m.bars)
         await m.until(lambda: m.screen._cancellable)
-        await asyncio.sleep(0.3)
-        await pilot.pause()
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
 
@@ -772,7 +1198,7 @@ def test_what_the_dialogs_look_like(
             dialog.query_one(Input).value = REPO
             await m.press("enter")
         await m.until(lambda: any(found in line for line in lines(m.app)))
-        await pilot.pause(0.2)
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)
 
@@ -796,6 +1222,8 @@ def test_what_the_first_start_looks_like(
         m = Shown(app, pilot)
         dialog = await m.dialog(FirstStartScreen)
         await m.until(lambda: len(options(dialog)) == 3)
-        await pilot.pause(0.2)
+        welcome = app.get_screen_stack("chat")[0].query_one("#welcome", Static)
+        await m.until(lambda: "looking" not in str(welcome.content))
+        await steady(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=before)

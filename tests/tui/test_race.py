@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App, ComposeResult
+from textual.content import Content
 
 from localspec.records import Counts, Generation, Span, Step, Times
 from localspec.tui.race import Race, ReplayClock, Timeline, text_of_passes
 from localspec.tui.widgets.interval_bar import Axis, draw
-from localspec.tui.widgets.pass_text import block_text
+from localspec.tui.widgets.pass_text import PassText, block_text
 from localspec.tui.widgets.side import figures_line, parts_line
 
 
@@ -54,6 +56,33 @@ def test_the_clock_pauses_restarts_and_changes_speed_without_a_jump() -> None:
     assert clock.now == 0
     time.now += 4
     assert clock.now == 2
+
+
+def test_the_clock_stands_still_while_nobody_sees_it_and_keeps_what_it_was_told() -> None:
+    time = Time()
+    clock = ReplayClock(time)
+    clock.start()
+    time.now += 2
+    for _ in range(2):  # it may be told twice
+        clock.cover()
+        time.now += 5
+        assert clock.now == 2
+        assert clock.running
+    clock.uncover()
+    time.now += 1
+    assert clock.now == 3
+    clock.cover()
+    clock.pause()
+    clock.uncover()
+    time.now += 1
+    assert clock.now == 3
+    clock.cover()
+    clock.restart()
+    time.now += 1
+    assert clock.now == 0
+    clock.uncover()
+    time.now += 1
+    assert clock.now == 1
 
 
 def test_a_timeline_is_the_engine_s_own_times_from_the_prompt_on() -> None:
@@ -116,6 +145,47 @@ def test_every_second_block_is_marked_with_more_than_colour() -> None:
     assert [(s.start, s.end) for s in block_text(["d", "e"], first=2).spans] == [(1, 2)]
     marked = block_text(["a", "b"], parted=1)
     assert "reverse" in str(marked.spans[0].style)
+
+
+class Pane(App[None]):
+    """A text in 37 columns, as a side has them of 80."""
+
+    CSS = "PassText { width: 39; }"
+
+    def compose(self) -> ComposeResult:
+        yield PassText()
+
+
+async def test_the_end_of_a_text_is_the_last_rows_of_the_whole_and_wraps_little_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrapped: list[int] = []
+    wrap = Content.wrap
+
+    def counted(content: Content, width: int) -> list[Content]:
+        wrapped.append(len(content))
+        return wrap(content, width)
+
+    monkeypatch.setattr(Content, "wrap", counted)
+    paragraph = ["The", " cat", " 猫", " sat", " on a", " very", "long", "wordindeed", ",", " and"]
+    lines = [[*paragraph * n, f" {n}.\n", "\n" * (n % 2)] for n in (1, 2, 0, 5, 3, 1, 4, 2) * 8]
+    texts = [text for line in lines for text in line]
+    async with Pane().run_test() as pilot:
+        pane = pilot.app.query_one(PassText)
+        for n in range(0, len(texts), 7):
+            pane.show(texts[:n], rows=6)
+            whole = wrap(block_text(texts[:n]), 37)[-6:]
+            content = pane.render()
+            assert isinstance(content, Content)
+            assert content.plain == "\n".join(line.plain for line in whole)
+            blocks = [s for line in whole for s in line.spans]
+            assert len(content.spans) == len(blocks), "the same passes are blocks"
+        longest = 5 * sum(map(len, paragraph))
+        assert max(wrapped) <= 2 * (6 * 37 + longest) < sum(map(len, texts)) / 4
+        endless = paragraph * 60
+        pane.show(endless, rows=6)  # of one paragraph all of it is wrapped
+        last = "\n".join(line.plain for line in wrap(block_text(endless), 37)[-6:])
+        assert str(pane.render()) == last
 
 
 def test_the_interval_is_where_it_belongs_and_narrows_on_the_same_axis() -> None:

@@ -22,10 +22,13 @@ SHARED = [
         for path in sorted((ROOT / room).glob("*.py"))
         if not path.stem.endswith("command") and path.stem != "export"
     ),
-    ROOT / "bench" / "advice.py",
+    *(ROOT / "bench" / f"{name}.py" for name in ("advice", "prepare")),
 ]
 """What the app's screens call; errors and notices from there are shown in it."""
-HAS_A_KEY = re.compile(r"localspec (models|history|compare)\b|(?<!\S)--(ctx|drafter|n-max)\b")
+HAS_A_KEY = re.compile(
+    r"localspec (models|history|compare)\b"
+    r"|(?<!\S)--(ctx|drafter|n-max|(draft-)?kv-type|gpu-layers|threads|flash-attn)\b"
+)
 
 
 def said() -> Iterator[tuple[str, str]]:
@@ -73,7 +76,10 @@ def test_what_has_a_key_in_the_app_is_not_said_as_a_command() -> None:
         ("Draft at most 2: --n-max 2.", "chat", "Draft at most 2: Ctrl+L."),
         ("Draft at most 2: --n-max 2.", "ab", "Draft at most 2: l."),
         ("Draft chains instead, or run without speculation: --drafter none.", "bench", ": o, then"),
+        ("in GGUF: `localspec models search M-8B`.", "chat", "F2, then a, searches for M-8B."),
+        ("in GGUF: `localspec models search M-8B`.", "add", "in GGUF: search here for M-8B."),
         (ContextTooSmall.of(9, 8).hint, "chat", "Shorten the prompt"),
+        ("give a shorter prompt, or --ctx to try it.", "ab", "larger context to try it: Ctrl+T."),
         ("Close other programs.", "chat", "Close other programs."),
     ],
 )

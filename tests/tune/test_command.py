@@ -1,14 +1,13 @@
 """``localspec tune`` on the real engine, with the tests' tiny models."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from impatience import press_ctrl_c, slow_to_end
 from rich.console import Console
 
 from localspec.bench import gates, history, runner
@@ -20,6 +19,7 @@ from localspec.records import BenchOptions, EngineOptions
 from localspec.tune import profiles
 from localspec.tune.command import TuneOptions, select, tune
 from localspec.tune.report import render
+from localspec.tune.space import Space
 
 PROMPTS = "\n".join(
     f"{n} the same words, {n} the same words again" for n in ("one", "two", "six", "ten", "four")
@@ -79,7 +79,8 @@ def test_from_options_to_result_and_profile(options, capsys, monkeypatch):
     for made in result["rounds"]:
         assert made["candidates"]
         assert made["prompts"] <= min(len(held_out["choosing"]), made["runs"])
-    assert result["budget"]["spent"] < 3 * result["budget"]["seconds"]  # an idle machine: 1.2
+    # that it is kept is tested with a clock of its own (test_course.py)
+    assert 0 < sum(made["seconds"] for made in result["rounds"]) <= result["budget"]["spent"]
     assert "end in a loop" not in out
     looping = result | {"rows": [r | {"flags": ["repeats"]} for r in result["rows"]]}
     console = Console(width=200, record=True)
@@ -123,9 +124,16 @@ def test_a_history_that_cannot_be_written_is_said_before_anything_runs(options, 
         tune(replace(nothing, save=False))
 
 
-def test_drafts_that_change_the_output_are_struck_out_loudly(options, wrong_now_and_then, capsys):
-    # of a length that is given: what drafts seldom may never come to the fault
-    options = replace(options, bench=replace(options.bench, n_max=(3,)))
+def test_drafts_that_change_the_output_are_struck_out_loudly(
+    options, wrong_now_and_then, capsys, monkeypatch
+):
+    # without adaptive lengths: one that stops drafting leads and never comes to the fault
+    distinct = Space._distinct
+
+    def without_auto(space, settings):
+        return distinct(space, (s for s in settings if s.n_max != "auto"))
+
+    monkeypatch.setattr(Space, "_distinct", without_auto)
     assert tune(options) == 0
     result = result_of(options)
     struck = {s["key"] for s in result["struck_out"]}
@@ -166,7 +174,7 @@ def test_the_command_that_would_decide_asks_for_the_same(options, capsys):
     assert "--flash-attn" not in said
 
 
-def test_ctrl_c_ends_it_with_what_is_decided_and_exit_code_130(options):
+def test_ctrl_c_ends_it_with_what_is_decided_and_exit_code_130(options, tmp_path):
     bench = options.bench
     arguments = [
         "tune", "--model", bench.model, "--drafter", "ngram", "--workload", bench.workloads[0],
@@ -178,12 +186,12 @@ def test_ctrl_c_ends_it_with_what_is_decided_and_exit_code_130(options):
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**slow_to_end(tmp_path), "PYTHONUNBUFFERED": "1"},
     )
     for line in process.stderr:
         if line.startswith("budget"):
             break
-    os.killpg(process.pid, signal.SIGINT)
+    press_ctrl_c(process)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "Traceback" not in err

@@ -19,7 +19,7 @@ from localspec.tune.command import Tuned, comparison
 from localspec.tune.course import CHOOSING, adjusted, confirming, split
 from localspec.tune.display import round_over
 from localspec.tune.outcome import leave_out, needed, outcome
-from localspec.tune.report import record, render
+from localspec.tune.report import _table, record, render
 
 FINE = Audit(identical=True, compared=4)
 WRONG = Audit(identical=False, compared=4, divergences=(Divergence("w", "p", 0, 3, "MISMATCH"),))
@@ -376,3 +376,11 @@ def test_a_run_that_was_disturbed_does_not_drop_a_candidate():
     first, second = _rank(plan, rows, [bad, good])
     assert (first.candidate, first.pairs) == (good, 1)
     assert second.speedup == pytest.approx(0.9)
+
+
+def test_the_key_of_a_candidate_is_no_markup():
+    key = r"[/INST] [red]d \[ n=3"
+    candidate = {"key": key, "speedup": 1.2, "pairs": 4, "accept_length": 2.5}
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(_table({"rounds": [{"candidates": [candidate]}]}))
+    assert key in console.export_text()

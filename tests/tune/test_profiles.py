@@ -121,6 +121,19 @@ def test_options_that_are_given_win(kept, files, asked, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("command", [("run", "hello"), ("bench", "--prompt", "a")])
+def test_a_profile_is_looked_up_beside_a_drafter_too(files, asked, capsys, command):
+    name, *more = command
+    own = (name, "--model", str(files[0]), "--drafter", "ngram", *more, "--profile")
+    assert code_of(*own, "mime") == 2
+    assert "There is no profile called 'mime'" in capsys.readouterr().err
+    assert code_of(*own, "auto") == 0
+    assert capsys.readouterr().err == "", "there is no profile to be told of"
+    profiles.keep(profile_of(files[0], drafted(*files, n_max=3)))
+    assert code_of(*own, "auto") == code_of(*own, "mine") == 0
+    assert capsys.readouterr().err.count("not the profile's drafter") == 2
+
+
 def test_a_tree_of_the_profile_can_be_switched_off(files, asked):
     profiles.keep(profile_of(files[0], drafted(*files, tree="auto")))
     own = ("run", "--model", str(files[0]), "--profile", "mine")

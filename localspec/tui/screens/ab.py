@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from rich.text import Text
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -31,6 +32,7 @@ from localspec.tui.widgets.pass_text import PassText
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.side import MUTED, SideFigures, SideHead, parts_of
 from localspec.tui.widgets.steady import Steady
+from localspec.units import many, speedup
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.bench.ab import Outcome, Planned, Standing
@@ -161,7 +163,7 @@ class ABScreen(ModeScreen):
         #choices Select { width: 24; margin-right: 2; }
         #choices #length { width: 17; }
         #choices #tokens { width: 9; }
-        #state { height: 1; padding: 0 1; color: $text-muted; }
+        #state { height: auto; padding: 0 1; color: $text-muted; }
         .pair { height: auto; }
         #texts .pair, #texts PassText { min-height: 100%; }
         #heads { height: 1; }
@@ -195,13 +197,20 @@ class ABScreen(ModeScreen):
         self._live: dict[SideName, Live] = {}
         self._at_work: SideName | None = None
         self._stage = ""
-        self._again = False
-        """Are runs being made again that were disturbed, or in which the engine died?"""
+        self._again = 0
+        """So many pairs are being made again: one was disturbed, or the engine died in it."""
         self._doubt = ""
+        self._by = ""  # how the engine runs, where not as usual
         self._results: list[Result] = []
+        self._last: Outcome | None = None
+        """That of the newest result."""
+        self._newest_shown = False
+        """Is what stands on the screen the newest result?"""
+        self._chosen_in: Select[Any] | None = None
+        """The drop-down that had the focus before they were closed to changes."""
         self._race: Race | None = None
         self._race_pair = 0
-        self._frames: Timer | None = None
+        self._frames: Timer
 
     # ---- what is on it ------------------------------------------------------------------------
 
@@ -212,7 +221,7 @@ class ABScreen(ModeScreen):
             yield Label(id="model", markup=False)
             yield Label("drafter")
             yield Select[str](
-                [(drafter, drafter)],
+                [(Text(drafter), drafter)],
                 value=drafter,
                 id="drafter",
                 allow_blank=False,
@@ -259,12 +268,19 @@ class ABScreen(ModeScreen):
 
     def on_screen_suspend(self) -> None:
         if self._race is not None:
-            self._race.clock.pause()
+            self._race.clock.cover()
+            self._frames.pause()
+            self._draw_state()
+
+    def on_screen_resume(self) -> None:
+        if self._race is not None:
+            self._race.clock.uncover()
+            self._frames.resume()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
             case "stop":
-                return self.engine.busy or self.measuring or self.racing
+                return self.measuring or self.racing
             case "leave":
                 return isinstance(self.focused, Prompt)
             case "measure":
@@ -280,6 +296,28 @@ class ABScreen(ModeScreen):
             case "speed" | "other_pair":
                 return self.racing
         return True
+
+    def watch_measuring(self) -> None:
+        self._close_choices()
+
+    def watch_racing(self) -> None:
+        self._close_choices()
+
+    def _take_keys(self) -> None:
+        """A field would take those of a measurement or a race for its own."""
+        around = self.focused.ancestors_with_self if self.focused is not None else ()
+        self._chosen_in = next((n for n in around if isinstance(n, Select)), self._chosen_in)
+        self.set_focus(self.query_one(Texts))
+
+    def _close_choices(self) -> None:
+        """What is measured or raced is not changed meanwhile."""
+        closed = self.measuring or self.racing
+        for select in self.query(Select):
+            select.disabled = closed
+        if not closed:
+            if self._chosen_in is not None and isinstance(self.focused, Texts):
+                self.set_focus(self._chosen_in)
+            self._chosen_in = None
 
     # ---- choices ------------------------------------------------------------------------------
 
@@ -304,7 +342,7 @@ class ABScreen(ModeScreen):
             self._draw()
             return
         names = [
-            (f"{d.name}{' ★' if d.recommended else ''}{' (not here)' if d.absent else ''}", d.name)
+            (d.name + (" ★" if d.recommended else "") + (" (not here)" if d.absent else ""), d.name)
             for d in target.drafters
         ]
         self.query_one("#model", Label).update(target.name)
@@ -315,8 +353,9 @@ class ABScreen(ModeScreen):
         known = [("auto", "auto"), *drafters]
         if chosen not in [value for _, value in known]:
             known.append((chosen, chosen))
+        plain = [(Text(words), value) for words, value in known]  # a str would be markup
         for name, options, value in (
-            ("drafter", known, chosen),
+            ("drafter", plain, chosen),
             ("length", _lengths(length), length),
         ):
             select = self.query_one(f"#{name}", Select)
@@ -361,12 +400,12 @@ class ABScreen(ModeScreen):
             self.notify("Choose a model first: F2.", severity="warning")
         elif not text.strip():
             self.notify("Write a prompt first.", severity="warning")
-        elif self.engine.taken or self.measuring:
-            self.notify("The engine is busy; Esc stops it.", severity="warning")
+        elif self.engine.taken:
+            self.tell(self.engine.refusal(self.MODE))
         else:
             self._leave_race()
             self._clear()
-            self.query_one(Texts).focus()
+            self._take_keys()
             self._measure(text)
 
     def _clear(self) -> None:
@@ -376,7 +415,8 @@ class ABScreen(ModeScreen):
         self._live = {}
         self._at_work = None
         self._stage = "starting"
-        self._again = False
+        self._again = 0
+        self._newest_shown = False
         self._doubt = ""
         self.query_one(IntervalBar).clear()
 
@@ -385,6 +425,7 @@ class ABScreen(ModeScreen):
 
         setup = self.localspec.setup
         assert setup.model is not None
+        self._by = str(setup.engine)
         return BenchOptions(
             model=setup.model,
             drafters=(_drafter_of(setup),),
@@ -393,6 +434,7 @@ class ABScreen(ModeScreen):
             trees=(setup.tree,) if setup.tree else (),
             chains=not setup.tree,
             prompt=prompt,
+            engine=setup.engine.measuring(),
             max_tokens=int(str(self.query_one("#tokens", Select).value)),
         )
 
@@ -421,8 +463,8 @@ class ABScreen(ModeScreen):
         self._draw()
         try:
             outcome = None
-            if await self.engine.settled():
-                outcome = await self.engine.start("Measuring", work)
+            if await self.engine.settled(self.MODE):
+                outcome = await self.engine.start("Measuring", work, self.MODE)
         except LocalspecError as error:
             self.tell(error)
             self._stage = error.message
@@ -434,6 +476,10 @@ class ABScreen(ModeScreen):
             self._ended(outcome, prompt)
         elif self._stage in ("starting", "warming up"):
             self._stage = "stopped before the first run"
+        if not self._pairs() and self._last is not None:
+            self._show(self._last)
+            sentence = self._stage.endswith(".")
+            self._stage += " Shown: the last result." if sentence else " · shown: the last result"
         self._draw()
 
     @on(Told)
@@ -446,8 +492,8 @@ class ABScreen(ModeScreen):
                 self._planned = planned
             case WarmingUp():
                 self._stage = "warming up"
-            case Starting(phase=phase):
-                self._again = phase == "repeat"
+            case Starting(phase=phase, rows=rows):
+                self._again = rows // 2 if phase == "repeat" else 0
             case Comparing():
                 self._stage = "comparing the output"
             case Running() as event:
@@ -480,24 +526,32 @@ class ABScreen(ModeScreen):
         live.meter.take(event.chunk.steps)
         self._draw_side(side)
 
-    def _ended(self, outcome: Outcome, prompt: str) -> None:
+    def _show(self, outcome: Outcome) -> None:
         from localspec.bench.table import flag_note
 
         self._planned, self._standing = outcome.planned, outcome.standing
         self._rows, self._audit = outcome.measurement.rows, outcome.audit
         self._live = {}
+        disturbed, runs = outcome.disturbed
+        doubts = flag_note("disturbed", disturbed, runs) if disturbed else "", outcome.left_out
+        self._doubt = "\n".join(filter(None, doubts))
+        self._show_interval()
+
+    def _ended(self, outcome: Outcome, prompt: str) -> None:
+        self._show(outcome)
         self._stage = outcome.ending
         disturbed, runs = outcome.disturbed
-        self._doubt = flag_note("disturbed", disturbed, runs) if disturbed else ""
-        self._show_interval()
         if outcome.standing.comparison.pairs:
             planned = outcome.planned
             tokens = planned.plan.max_tokens
             name = f"{planned.target.name}, {planned.drafted.session} · {tokens} tokens"
+            if self._by:
+                name += f" · {self._by}"
             one_line = " ".join(prompt.split())
             doubt = f"{disturbed} of {runs} runs disturbed  " if disturbed else ""
             result = Result(one_line, name, self._speedup_line(), self._output_line(), doubt)
             self._results = [result, *self._results][:KEPT_RESULTS]
+            self._last, self._newest_shown = outcome, True
 
     def action_finish(self) -> None:
         self._hand.enough = True
@@ -524,17 +578,22 @@ class ABScreen(ModeScreen):
 
     def _pairs(self) -> list[tuple[Generation, Generation]]:
         """Baseline's run and the other next to it, of every pair that counts."""
-        if self._planned is None:
-            return []
-        from localspec.bench.rows import pair_up
-
-        planned = self._planned
-        paired = pair_up(self._rows, planned.drafted.key, planned.baseline.key)
+        paired = self._standing.pairs if self._standing is not None else ()
         return [
             (plain.generation, drafted.generation)
             for drafted, plain in paired
             if plain.generation and drafted.generation and plain.generation.tokens
         ]
+
+    def _made(self, side: SideName) -> list[Generation]:
+        """The whole runs of one side, those without a partner too."""
+        runs = (r for r in self._rows if self._side(r) == side and r.in_pairs)
+        return [r.generation for r in runs if r.generation]
+
+    def _runs(self, side: SideName) -> list[Generation]:
+        """Those that its figures are of: as soon as there is a pair, the runs of pairs."""
+        pairs = self._pairs()
+        return [pair[SIDES.index(side)] for pair in pairs] if pairs else self._made(side)
 
     def _typical_pair(self, pairs: Sequence[tuple[Generation, Generation]]) -> int:
         """The one whose speedup is nearest to the mean of all."""
@@ -563,10 +622,10 @@ class ABScreen(ModeScreen):
         self._race = Race(Timeline.of(plain), Timeline.of(drafted), self.clock)
         self._race.clock.set_speed(speed)
         self._race.clock.start()
+        self._take_keys()
         self.racing = True
         self.query_one(Texts).scroll_home(animate=False)
-        if self._frames is not None:
-            self._frames.resume()
+        self._frames.resume()
 
     def action_other_pair(self, by: int) -> None:
         self._start_race((self._race_pair + by) % len(self._pairs()))
@@ -579,8 +638,7 @@ class ABScreen(ModeScreen):
     def _leave_race(self) -> None:
         self._race = None
         self.racing = False
-        if self._frames is not None:
-            self._frames.pause()
+        self._frames.pause()
 
     def _frame(self) -> None:
         race = self._race
@@ -623,13 +681,15 @@ class ABScreen(ModeScreen):
         if self._stage:
             return Content(f"{self._stage} …{then}")
         from localspec.bench.ab import FEWEST_PAIRS, MOST_PAIRS
-        from localspec.units import many
 
         pairs = len(self._pairs())
         pair = pairs + 1
         words = f"pair {pair} of {FEWEST_PAIRS} to {MOST_PAIRS}"
         if self._again:
-            return Content(f"{many(pairs, 'pair')} · again, what was disturbed or cut short{then}")
+            made = sum(r.slot.phase == "repeat" for r in self._rows)
+            again = f"{min(made // 2 + 1, self._again)} of {self._again}"
+            words = f"{many(pairs, 'pair')} · again {again}: what was disturbed or cut short"
+            return Content(words + then)
         if self._hand.enough:
             words = f"pair {pair}, the last"
         elif self._hand.held:
@@ -650,7 +710,7 @@ class ABScreen(ModeScreen):
     def _race_state(self) -> Content:
         race, pairs = self._race, len(self._pairs())
         assert race is not None
-        sign = "▶" if race.clock.running else "■" if race.over else "❚❚"
+        sign = "▶" if race.clock.moving else "■" if race.over else "❚❚"
         speed = f"{race.clock.speed:g}x"
         keys = "space, r restart, x speed, [ ] other pair, Esc"
         return Content.assemble(
@@ -681,10 +741,10 @@ class ABScreen(ModeScreen):
                 figures.show(live.meter.now, live.meter.counts.accept_length, *self._parts(side))
                 return
         else:
-            runs = [r for r in self._rows if self._side(r) == side and r.counts_for_figures]
-            word = f"{len(runs)} run{'s' if len(runs) != 1 else ''}" if runs else ""
-            head.show(letter, name, word)
-            last = runs[-1].generation if runs else None
+            runs = self._runs(side)
+            head.show(letter, name, many(len(runs), "run") if runs else "")
+            shown = self._made(side) if self.measuring else runs
+            last = shown[-1] if shown else None
             texts = text_of_passes(last.spans, last.steps) if last else []
             text.show(texts, rows=rows if self.measuring else None, parted=self._parts_at(last))
         self._draw_figures(side, figures)
@@ -724,13 +784,12 @@ class ABScreen(ModeScreen):
 
     def _draw_figures(self, side: SideName, widget: SideFigures) -> None:
         standing = self._standing
-        if standing is None:
-            runs = [r.generation for r in self._rows if self._side(r) == side and r.generation]
-            last = runs[-1] if runs else None
-            if last is None:
-                widget.show(None, None)
+        if standing is None or not standing.pairs:
+            made = self._made(side)
+            if made:
+                widget.show(made[-1].decode_tps, made[-1].counts.accept_length)
             else:
-                widget.show(last.decode_tps, last.counts.accept_length)
+                widget.show(None, None)
             return
         figures = (standing.baseline if side == "baseline" else standing.drafted).figures
         widget.show(figures.decode_tps, figures.counts.accept_length, *self._parts(side))
@@ -751,15 +810,14 @@ class ABScreen(ModeScreen):
     def _speedup_line(self) -> Content:
         """1.12x [1.05, 1.19] faster ▲ (this prompt only)"""
         standing = self._standing
-        if standing is None or standing.comparison.speedup is None:
+        found = standing.comparison if standing is not None else None
+        if standing is None or found is None or found.speedup is None:
             return Content("speedup: not measured yet").stylize(MUTED)
-        found = standing.comparison
-        parts: list[Content | str | tuple[str, str]] = [(f"{found.speedup:.2f}x", "bold")]
+        times, space, interval = speedup(found.speedup, found.interval).partition(" ")
+        parts: list[Content | str | tuple[str, str]] = [(times, "bold"), space + interval]
         if found.interval is None:
             few = " an interval needs 3 pairs" if self.measuring else " too few pairs"
             parts.append((few, MUTED))
-        else:
-            parts.append(f" [{found.interval[0]:.2f}, {found.interval[1]:.2f}]")
         if self.measuring and found.interval is not None:
             parts.append((" measuring …", "$text-warning"))
         elif not self.measuring:
@@ -790,7 +848,7 @@ class ABScreen(ModeScreen):
         return Content(f"✓ identical {n}/{n}").stylize("$text-success")
 
     def _draw_earlier(self) -> None:
-        shown = self._results if self.measuring else self._results[1:]
+        shown = self._results[1:] if self._newest_shown else self._results
         lines = [
             Content.assemble(r.speedup, "  ", r.output, "  ", (r.doubt, "$text-warning"), r.name,
                              "  ", (r.prompt, MUTED))
@@ -823,6 +881,6 @@ def _length_of(setup: Setup) -> str:
     return RECOMMENDED if setup.n_max is None else str(setup.n_max)
 
 
-def _lengths(chosen: str) -> list[tuple[str, str]]:
+def _lengths(chosen: str) -> list[tuple[Text, str]]:
     words = dict.fromkeys((RECOMMENDED, "auto", *map(str, LENGTHS), chosen))
-    return [(word, word) for word in words]
+    return [(Text(word), word) for word in words]

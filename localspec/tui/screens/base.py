@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.events import Key, Paste, Resize, ScreenResume
 from textual.geometry import Region, Size
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 BAND = 6
 """Lines that are painted in one go; more as long as that takes no time."""
-MUCH = 0.8
-"""Of the screen, to be painted in bands. Each costs something by itself: an answer that streams in
-would take a third more."""
 
 
 class LightScreen(Polite, Screen[Result]):
@@ -74,7 +70,7 @@ class LightScreen(Polite, Screen[Result]):
             super()._on_screen_resume(event)
 
     def _on_timer_update(self) -> None:
-        with self._unpainted_layout():
+        with self._working(), self._unpainted_layout():
             super()._on_timer_update()
         if self._unpainted:
             self.call_later(self._compositor_refresh)
@@ -94,11 +90,8 @@ class LightScreen(Polite, Screen[Result]):
             return
         if current:  # what came since then is forgotten when this is painted
             self._compositor.update_widgets(self._dirty_widgets)
-        dirty, whole = self._compositor._dirty_regions, self._compositor.size.region
-        if not current:
-            self._waiting.clear()
-        elif self._waiting or (dirty and Region.from_union(dirty).area > MUCH * whole.area):
-            self._waiting |= dirty
+        dirty = self._compositor._dirty_regions
+        self._waiting = self._waiting | dirty if current else set()
         if not self._waiting:
             super()._compositor_refresh()
             return
@@ -188,9 +181,6 @@ class ModeScreen(LightScreen[None]):
     """Keys of ``localspec.terms.TERMS``: every number that the screen shows, in reading order."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012  Textual's own form
     VERTICAL_BREAKPOINTS = [(0, "-low"), (30, "-high")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "Stop", tooltip="Stop what the engine is doing", show=False),
-    ]
 
     def compose(self) -> ComposeResult:
         yield ModeBar(self.MODE)
@@ -200,6 +190,11 @@ class ModeScreen(LightScreen[None]):
     def body(self) -> Iterable[Widget]:
         """The widgets between the top line and the footer."""
         raise NotImplementedError
+
+    @property
+    def explained(self) -> tuple[str, ...]:
+        """``EXPLAINS``, where it does not matter what the screen shows just now."""
+        return self.EXPLAINS
 
     @property
     def localspec(self) -> LocalspecApp:
@@ -224,7 +219,12 @@ class ModeScreen(LightScreen[None]):
             await heard.wait()
 
     def action_stop(self) -> None:
-        self.engine.cancel()
+        """End what this mode has begun: what another one runs is stopped there."""
+        self.engine.cancel(self.MODE)
+
+    def notify_here(self, message: str, **how: Any) -> None:
+        """A notice that holds only as long as this mode is shown."""
+        self.localspec.notify(message, here=True, **how)
 
     def tell(self, error: LocalspecError) -> None:
         """An error that the person caused or can do something about, as a notice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import on, work
@@ -21,20 +21,24 @@ from localspec.tui.engine import Job
 from localspec.tui.live import age
 from localspec.tui.screens.base import ModeScreen
 from localspec.tui.screens.export import export
-from localspec.tui.widgets.bench_setup import BenchSetup
+from localspec.tui.widgets.bench_setup import BenchSetup, Here, Targets
 from localspec.tui.widgets.report_view import ReportView
 
 if TYPE_CHECKING:  # imported in other threads, after the first paint
     from localspec.bench.foresight import Foreseen
     from localspec.bench.report import Report
     from localspec.bench.resume import Unfinished
-    from localspec.bench.runner import Event
+    from localspec.bench.runner import Event, Running
     from localspec.catalog import Target
     from localspec.records import BenchOptions
     from localspec.tui.app import Setup
 
 Json = dict[str, Any]
 State = Literal["setup", "measuring", "done"]
+SAID_SECONDS = 0.2
+"""What was said of another choice stands no longer than this."""
+TYPED_SECONDS = 0.7
+"""The Hub is asked for a name once nothing was typed for so long."""
 DRAW_SECONDS = 1.0
 """The live table is made anew at most this often: that takes a core from the engine."""
 
@@ -67,22 +71,24 @@ class BenchScreen(ModeScreen):
     MODE = "bench"
     AUTO_FOCUS = "#drafters"
     EXPLAINS: ClassVar[tuple[str, ...]] = (
-        "tok/s",
-        "baseline",
-        "speedup",
+        "tok/s of a bench",
+        "baseline of a bench",
+        "speedup of a bench",
         "verdict",
-        "identical",
+        "output",
         "accept length",
         "coverage",
         "acceptance rate",
-        "reach rate",
+        "reach",
         "ttft",
-        "step time",
+        "shares",
         "draft length",
+        "runs",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", tooltip="End the measurement and keep what is made"),
         Binding("escape", "leave", "Keys", tooltip="Leave the field: one letter is enough then"),
+        Binding("m", "target", "Target", tooltip="Choose the model that is measured"),
         Binding("s", "start", "Start", tooltip="Measure what is chosen"),
         Binding("r", "resume", "Go on", tooltip="Go on with the bench that was stopped"),
         Binding("o", "choose", "Options", tooltip="Choose what to measure"),
@@ -106,6 +112,7 @@ class BenchScreen(ModeScreen):
     def __init__(self) -> None:
         super().__init__()
         self._result: Json | None = None
+        self._said = ""
         self._remarks: list[str] = []
 
     def body(self) -> Iterable[Widget]:
@@ -121,6 +128,7 @@ class BenchScreen(ModeScreen):
         self._show_remarks()
         self._find_workloads()
         self.watch(self.app, "setup", self._setup_changed)
+        self.watch(self.app, "to_resume", self._asked_to_resume)
 
     @work(group="workloads")
     async def _find_workloads(self) -> None:
@@ -142,13 +150,15 @@ class BenchScreen(ModeScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
-            return self.engine.busy or self.state == "measuring"
+            return self.engine.runs_for(self.MODE) or self.state == "measuring"
         if action == "leave":
             return isinstance(self.focused, Input)
         if action in ("start", "choose") and self.state == "measuring":
             return False
         if action == "choose":
             return self.state == "done"
+        if action == "target":
+            return self.state == "setup"
         if action == "report":
             return self.state == "setup" and self._result is not None
         if action == "export":
@@ -164,7 +174,7 @@ class BenchScreen(ModeScreen):
 
     def _setup_changed(self, setup: Setup) -> None:
         if setup.model is None:
-            self.query_one(BenchSetup).say("Choose a model first: F2.", problem=True)
+            self.query_one(BenchSetup).say("Choose a model first: m here, or F2.", problem=True)
         else:
             self._look_up(setup.model)
 
@@ -176,29 +186,71 @@ class BenchScreen(ModeScreen):
             return resolve_target(model)
 
         setup = self.query_one(BenchSetup)
+        await self.localspec.undisturbed()  # first the screen is there: reading slows its drawing
         try:
-            setup.offer(await asyncio.to_thread(resolve))
+            setup.offer(await asyncio.to_thread(resolve), model)
         except LocalspecError as error:
             setup.say(str(error), problem=True)
+
+    def action_target(self) -> None:
+        self._list_targets(expand=True)
+
+    @on(Targets.Asked)
+    def _targets_asked(self) -> None:
+        self._list_targets(expand=False)
+
+    @work(exclusive=True, group="targets")
+    async def _list_targets(self, *, expand: bool) -> None:
+        def find() -> list[Here]:
+            from localspec.tui.model_rows import HERE, OTHERS, read, rows
+
+            found = rows(read(), ())
+            return [
+                Here(row.name, row.words, row.path)
+                for row in found
+                if row.group in (HERE, OTHERS) and row.path is not None
+            ]
+
+        try:
+            here = await asyncio.to_thread(find)
+        except LocalspecError as error:
+            self.tell(error)
+            return
+        if not here:
+            self.notify("No model is here: F2 gets one.", severity="warning")
+        setup = self.query_one(BenchSetup)
+        setup.offer_targets(here)
+        if expand and self.state == "setup":
+            setup.choose_target()
+
+    @on(BenchSetup.TargetChosen)
+    def _target_chosen(self, message: BenchSetup.TargetChosen) -> None:
+        self.localspec.use(model=message.words)
 
     @on(BenchSetup.Changed)
     def _choice_changed(self) -> None:
         if options := self._options():
             self._foresee(options)
+        else:  # what was foreseen for the choice before is not to be said of this one
+            self.workers.cancel_group(self, "foresee")
 
     def _options(self) -> BenchOptions | None:
         setup = self.query_one(BenchSetup)
-        model = self.localspec.setup.model
-        if model is None:
+        if self.localspec.setup.model is None:
             return None
         try:
-            return setup.options(model)
+            return setup.options(self.localspec.setup)
         except UsageError as error:
             setup.say(str(error), problem=True)
             return None
 
     @work(exclusive=True, group="foresee")
     async def _foresee(self, options: BenchOptions) -> None:
+        def asked() -> list[str]:
+            from localspec.bench.workloads import on_the_hub
+
+            return [name for name in options.workloads if on_the_hub(name)]
+
         def expected() -> str:
             from localspec.bench.command import select
             from localspec.bench.foresight import foresee
@@ -206,26 +258,58 @@ class BenchScreen(ModeScreen):
             return in_words(foresee(select(options)))
 
         setup = self.query_one(BenchSetup)
+
+        def looking(names: Sequence[str]) -> None:
+            setup.say(f"looking at {', '.join(names)} ...")
+
+        def late() -> None:
+            if not known:  # one that is due is dealt with later than it is stopped
+                looking(options.workloads)
+
+        known = False
+        timer = self.set_timer(SAID_SECONDS, late)
         try:
-            setup.say(await asyncio.to_thread(expected))
+            if names := await asyncio.to_thread(asked):
+                known = True
+                looking(names)
+                await asyncio.sleep(TYPED_SECONDS)
+            said, problem = await asyncio.to_thread(expected), False
         except LocalspecError as error:
-            setup.say(str(error), problem=True)
+            said, problem = str(error), True
+        finally:
+            known = True
+            timer.stop()
+        setup.say(said, problem=problem)
 
     # ---- measuring ----------------------------------------------------------------------------
 
     @on(Button.Pressed, "#start")
     def action_start(self) -> None:
         if self.localspec.setup.model is None:
-            self.notify("Choose a model first: F2.", severity="warning")
+            self.notify_here("Choose a model first: m here, or F2.", severity="warning")
         elif options := self._options():
             self._measure(options)
 
     def action_resume(self) -> None:
-        from localspec.bench.resume import unfinished_of
-
         assert self._result is not None
+        self._resume(self._result)
+
+    def _asked_to_resume(self, result: Json | None) -> None:
+        if result is not None:
+            self.localspec.to_resume = None
+            self._resume(result)
+
+    @work(group="resume")
+    async def _resume(self, result: Json) -> None:
+        """Of the target that it was begun with, whichever is chosen now."""
+
+        def read() -> Unfinished:
+            from localspec.bench.resume import unfinished_of
+
+            return unfinished_of(result, "This")
+
         try:
-            unfinished = unfinished_of(self._result, "This")
+            unfinished = await asyncio.to_thread(read)
         except LocalspecError as error:
             self.tell(error)
         else:
@@ -234,11 +318,13 @@ class BenchScreen(ModeScreen):
     @work(group="measure")
     async def _measure(self, options: BenchOptions, unfinished: Unfinished | None = None) -> None:
         """Measure, show it as it goes, keep it in the history."""
-        if not await self.engine.settled():
+        if not await self.engine.settled(self.MODE):
             return
-        before = self.state, self._result
+        before = self.state, self._said, self._remarks
         try:
-            job = self.engine.start("Benching", lambda job: self._made(job, options, unfinished))
+            job = self.engine.start(
+                "Benching", lambda job: self._made(job, options, unfinished), self.MODE
+            )
         except LocalspecError as error:
             self.tell(error)
             return
@@ -255,9 +341,12 @@ class BenchScreen(ModeScreen):
             result = None
         await self.heard_all()
         if result is None:
-            self.state, self._result = before[0] if before[1] else "setup", before[1]
-            if before[1] is not None:
-                self.query_one(ReportView).show(before[1])
+            state, said, self._remarks = before
+            self.state = state if self._result else "setup"
+            self._told(Told(said))
+            self._show_remarks()
+            if self._result is not None:
+                self.query_one(ReportView).show(self._result)
             return
         self._result = result
         self.localspec.last_kept = number
@@ -291,6 +380,7 @@ class BenchScreen(ModeScreen):
 
     @on(Told)
     def _told(self, message: Told) -> None:
+        self._said = message.text
         self.query_one("#progress Static", Static).update(Content(message.text))
         if message.total is not None:
             self.query_one(ProgressBar).update(total=message.total, progress=message.done or 0)
@@ -332,7 +422,6 @@ def make_display(job: Job[Any], post: Callable[[Message], object]) -> Any:
     from localspec.bench.progress import PHASES, Quiet, comparing, starting, warming_up
     from localspec.bench.report import result
     from localspec.bench.runner import Comparing, Notice, Ran, Running, Starting, WarmingUp
-    from localspec.units import duration
 
     class Display(Quiet):
         def __init__(self) -> None:
@@ -352,14 +441,10 @@ def make_display(job: Job[Any], post: Callable[[Message], object]) -> Any:
                 case WarmingUp():
                     post(Told(warming_up(event), event.number - 1, event.total))
                 case Starting():
-                    self._phase = PHASES[event.phase]
+                    self._phase = "" if event.phase == "main" else f"  {PHASES[event.phase]}"
                     post(Told(starting(event), 0, event.rows))
                 case Running():
-                    speed = f"  {event.tps:.1f} tok/s" if event.tps else ""
-                    where = f"{event.slot.prompt.prompt.id}: {event.slot.candidate.key}"
-                    left = f"about {duration(event.eta)} left"
-                    text = f"{event.done + 1}/{event.total}  {left}  {self._phase}  {where}{speed}"
-                    post(Told(text, event.done, event.total))
+                    post(Told(running(event, self._phase), event.done, event.total))
                 case Ran() if self._so_far and time.monotonic() - self._drawn >= DRAW_SECONDS:
                     post(Grown(result(self._so_far())))
                     self._drawn = time.monotonic()
@@ -375,6 +460,21 @@ def make_display(job: Job[Any], post: Callable[[Message], object]) -> Any:
                 raise KeyboardInterrupt
 
     return Display()
+
+
+SPEED_COLUMNS = len("100.0 tok/s")
+
+
+def running(event: Running, phase: str) -> str:
+    """ "57/136  about 1 min 2 s left  eagle3 n=2   64.1 tok/s  p5". What a narrow terminal has no
+    room for is cut from its end: the prompt's name is missed the least."""
+    from localspec.units import duration
+
+    speed = f"{event.tps:.1f} tok/s" if event.tps else ""
+    left = f"about {duration(event.eta)} left"
+    who = f"{event.slot.candidate.key}  {speed:>{SPEED_COLUMNS}}"
+    where = event.slot.prompt.prompt.id
+    return f"{event.done + 1}/{event.total}  {left}  {who}{phase}  {where}"
 
 
 def in_words(found: Foreseen) -> str:

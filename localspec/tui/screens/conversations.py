@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -20,6 +21,7 @@ from localspec.tui.live import age
 from localspec.tui.screens.base import Dialog
 from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.widgets.footer import Footer
+from localspec.tui.wording import one_line
 
 if TYPE_CHECKING:
     from localspec.store import Entry, Store
@@ -32,7 +34,7 @@ line then."""
 
 class ConversationsScreen(Dialog[int | None]):
     """The id of the conversation to go on with; None: stay. ``deleted`` holds the ids that are
-    gone afterwards, ``renamed`` the new titles."""
+    gone afterwards; ``renamed`` is told an id and its new title."""
 
     AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,13 +50,14 @@ class ConversationsScreen(Dialog[int | None]):
     }
     """
 
-    def __init__(self, store: Store, current: int | None) -> None:
+    def __init__(
+        self, store: Store, current: int | None, renamed: Callable[[int, str], None]
+    ) -> None:
         super().__init__()
-        self._store, self._current = store, current
+        self._store, self._current, self._renamed = store, current, renamed
         self._entries: list[Entry] = []
         self._shown: list[Entry] = []
         self.deleted: set[int] = set()
-        self.renamed: dict[int, str] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
@@ -96,7 +99,7 @@ class ConversationsScreen(Dialog[int | None]):
         changed = age(time.time() - entry.changed)
         about = Content(f"  {questions} · {title_of(entry.model)} · {changed}")
         room = self.query_one(OptionList).scrollable_content_region.width - 4 - about.cell_length
-        title = Content(entry.title).truncate(max(room, SHORTEST_TITLE), ellipsis=True)
+        title = Content(one_line(entry.title)).truncate(max(room, SHORTEST_TITLE), ellipsis=True)
         return Content.assemble(f"{mark} ", title, about.stylize("$text-muted"))
 
     @property
@@ -123,23 +126,28 @@ class ConversationsScreen(Dialog[int | None]):
         if entry is None:
             return
         title = await self.app.push_screen_wait(Ask("Rename the conversation", entry.title))
-        if title:
-            await self._try(lambda: self._store.rename(entry.id, title))
-            self.renamed[entry.id] = title
+        if title and await self._try(lambda: self._store.rename(entry.id, title)):
+            self._renamed(entry.id, title)
 
     @work
     async def action_delete(self) -> None:
         entry = self._chosen
-        if entry is not None and await self.app.push_screen_wait(
-            Confirm("Delete the conversation?", entry.title, "Delete")
+        if (
+            entry is not None
+            and await self.app.push_screen_wait(
+                Confirm("Delete the conversation?", entry.title, "Delete")
+            )
+            and await self._try(lambda: self._store.delete(entry.id))
         ):
-            await self._try(lambda: self._store.delete(entry.id))
             self.deleted.add(entry.id)
 
-    async def _try(self, change: object) -> None:
-        assert callable(change)
+    async def _try(self, change: Callable[[], None]) -> bool:
+        """Was it done? Why not is said."""
+        done = True
         try:
             await asyncio.to_thread(change)
         except LocalspecError as error:
+            done = False
             self.notify(error.hint, title=error.message, severity="error", markup=False)
         await self._read()
+        return done

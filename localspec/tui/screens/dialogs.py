@@ -22,6 +22,7 @@ from localspec.tui.widgets.footer import Footer
 class Confirm(Dialog[bool]):
     """``await app.push_screen_wait(Confirm("Delete?", "...", "Delete"))`` is True for yes."""
 
+    AUTO_FOCUS = "#yes"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No", key_display="esc"),
         Binding("y", "answer(True)", "Yes"),
@@ -36,12 +37,9 @@ class Confirm(Dialog[bool]):
             box.border_title = Content(self._title)
             yield Static(Content(self._text))
             with Horizontal(classes="buttons"):
-                yield Button(self._yes, variant="primary", id="yes")
+                yield Button(Content(self._yes), variant="primary", id="yes")
                 yield Button("Cancel", id="no")
         yield Footer(show_command_palette=False)
-
-    def on_mount(self) -> None:
-        self.query_one("#yes").focus()
 
     @on(Button.Pressed)
     def _pressed(self, event: Button.Pressed) -> None:

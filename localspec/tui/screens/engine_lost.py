@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from textual import on
+from rich.cells import chop_cells
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Button, Static
+from textual.widgets import Button, Log, Static
 
 from localspec.errors import EngineDied
 from localspec.tui.screens.base import Dialog
@@ -20,6 +22,7 @@ Choice = Literal["restart", "close"]
 
 
 class EngineLostScreen(Dialog[Choice]):
+    AUTO_FOCUS = "#restart"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "choose('restart')", "Restart"),
         Binding("l", "log", "Whole log"),
@@ -32,8 +35,8 @@ class EngineLostScreen(Dialog[Choice]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog -error") as box:
-            box.border_title = f"The engine process died ({self._error.how})"
-            yield Static("Nothing else is lost: conversations and finished runs are kept.")
+            box.border_title = Content(f"The engine process died ({self._error.how})")
+            yield Static("Conversations and finished runs are kept.")
             with VerticalScroll(id="log-tail"):
                 yield Static(Content("\n".join(self._error.log_tail) or "Its log is empty."))
             if self._error.log_file:
@@ -46,7 +49,6 @@ class EngineLostScreen(Dialog[Choice]):
 
     def on_mount(self) -> None:
         self.query_one("#log-tail").scroll_end(animate=False)
-        self.query_one("#restart").focus()
 
     @on(Button.Pressed, "#restart")
     def _restart(self) -> None:
@@ -69,29 +71,46 @@ LOG_BYTES = 256 * 1024
 
 
 class LogScreen(Dialog[None]):
-    """The end of the engine's log."""
+    """The end of the engine's log, long lines folded. It is read in another thread, and only what
+    is in sight is laid out."""
 
+    AUTO_FOCUS = "Log"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Close")]
+    DEFAULT_CSS = """
+    LogScreen Log {
+        height: 1fr; overflow: hidden scroll; background: transparent;
+        &:focus { background-tint: transparent; }
+    }
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="whole-log", classes="dialog") as box:
+        with Vertical(id="whole-log", classes="dialog") as box:
             box.border_title = Content(str(self._path))
-            yield Static(Content(self._text()))
+            yield Log()
         yield Footer(show_command_palette=False)
 
-    def _text(self) -> str:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
-                return file.read().decode("utf-8", "replace")
-        except OSError as error:
-            return f"The log cannot be read: {error.strerror or error}."
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show)  # when the log is as wide as it will be
 
-    def on_mount(self) -> None:
-        box = self.query_one("#whole-log")
-        box.focus()
-        box.scroll_end(animate=False)
+    @work(exclusive=True, group="look")
+    async def _show(self) -> None:
+        log = self.query_one(Log)
+        width = log.scrollable_content_region.width
+        text = await asyncio.to_thread(_end_of, self._path, width)
+        log.clear()
+        log.write_lines([text])
+
+
+def _end_of(path: Path, width: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        return f"The log cannot be read: {error.strerror or error}."
+    lines = (line.expandtabs() for line in text.splitlines())
+    return "\n".join(part for line in lines for part in chop_cells(line, max(width, 1)) or [""])

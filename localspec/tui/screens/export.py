@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
+from localspec.paths import kind_of, written
 from localspec.tui.screens.dialogs import Ask, Confirm
+from localspec.tui.wording import in_app
 
 KINDS = {
     ".json": "--json",
@@ -37,12 +38,20 @@ async def export(screen: Screen[Any], result: dict[str, Any]) -> None:
         if given is None:
             return
         name = given
-        path = Path(name).expanduser()
+        try:
+            path = written(name)
+            kind = kind_of(path)
+        except LocalspecError as error:
+            note = str(error)
+            continue
+        if kind == "folder":
+            note = f"{path} is a folder. Give the name of a file in it."
+            continue
         option = next((o for end, o in KINDS.items() if path.name.lower().endswith(end)), None)
         if option is None:
             note = f"The name must end in {', '.join(KINDS)}."
             continue
-        if path.is_file() and not await screen.app.push_screen_wait(
+        if kind == "file" and not await screen.app.push_screen_wait(
             Confirm("Replace the file?", str(path), "Replace")
         ):
             continue
@@ -54,4 +63,4 @@ async def export(screen: Screen[Any], result: dict[str, Any]) -> None:
         if failed is None:
             screen.notify(str(path.resolve()), title="Written", markup=False)
             return
-        note = str(failed)
+        note = in_app(str(failed), screen.app.current_mode)

@@ -73,6 +73,7 @@ def find_demo() -> LocalspecError | None:
 
 
 class FirstStartScreen(Dialog[Chosen | None]):
+    AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Not now")]
     DEFAULT_CSS = """
     FirstStartScreen {
@@ -98,7 +99,6 @@ class FirstStartScreen(Dialog[Chosen | None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
         self._advise()
 
     def _say(self, *parts: Any) -> None:

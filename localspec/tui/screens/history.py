@@ -35,28 +35,55 @@ LOOK_SECONDS = 2.0
 """How often it is asked whether another process has written, while the list is shown."""
 
 
+class Runs(Figures):
+    """The list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open", tooltip="Open this benchmark: table and plots"),
+    ]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "select_cursor" or self.row_count > 0
+
+
 class HistoryScreen(ModeScreen):
     MODE = "history"
     AUTO_FOCUS = "#list Figures"
     EXPLAINS: ClassVar[tuple[str, ...]] = (
-        "tok/s",
-        "baseline",
-        "speedup",
+        "tok/s of a bench",
+        "baseline of a bench",
+        "speedup of a bench",
         "verdict",
-        "change",
-        "identical",
+        "output",
         "accept length",
         "coverage",
         "acceptance rate",
-        "reach rate",
+        "reach",
         "ttft",
-        "step time",
+        "shares",
         "draft length",
+        "temp",
+        "runs",
+        "bases",
+    )
+    EXPLAINS_COMPARED: ClassVar[tuple[str, ...]] = (
+        "tok/s of a comparison",
+        "change",
+        "speedup of a comparison",
+        "draft length",
+        "temp",
+        "base of a comparison",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", tooltip="Clear the filter; back; stop the engine"),
+        Binding(
+            "escape",
+            "back",
+            "Back",
+            tooltip="Back to the list; in the filter: clear it, then leave it",
+        ),
         Binding("space", "mark", "Mark", tooltip="Mark one of two to compare"),
         Binding("c", "compare", "Compare", tooltip="Compare the two marked, the earlier first"),
+        Binding("r", "resume", "Go on", tooltip="Make the runs that an interrupted bench lacks"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Words to look for"),
         Binding("e", "export", "Export", tooltip="Write the result as JSON, CSV or Markdown"),
         Binding("delete", "remove", "Delete", tooltip="Remove it from the history"),
@@ -85,11 +112,15 @@ class HistoryScreen(ModeScreen):
     def body(self) -> Iterable[Widget]:
         with Vertical(id="list"):
             yield Input(placeholder="filter: words of target, drafter, workload, day", compact=True)
-            yield Figures()
+            yield Runs()
             yield Hidden()
             yield Static(id="said")
         yield ReportView()
         yield ComparisonView()
+
+    @property
+    def explained(self) -> tuple[str, ...]:
+        return self.EXPLAINS_COMPARED if self.state == "comparison" else self.EXPLAINS
 
     def on_mount(self) -> None:
         self._looking = self.set_interval(LOOK_SECONDS, self._look)
@@ -126,12 +157,20 @@ class HistoryScreen(ModeScreen):
         self.query_one(where[state]).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("mark", "filter", "remove"):
-            return self.state == "list"
+        if action == "back":
+            words = self.query("#list Input").results(Input)
+            return self.state != "list" or any(w.has_focus or w.value for w in words)
+        if action == "filter":
+            return self.state == "list" and not isinstance(self.focused, Input)
+        if action in ("mark", "remove"):
+            return self.state == "list" and self._chosen is not None
         if action == "compare":
             return self.state == "list" and len(self._marked) == 2
         if action == "export":
             return self.state == "report"
+        if action == "resume":
+            past = self._chosen if self.state != "comparison" else None
+            return past is not None and past.status == "interrupted"
         return True
 
     # ---- the list -----------------------------------------------------------------------------
@@ -187,6 +226,7 @@ class HistoryScreen(ModeScreen):
     @on(DataTable.RowHighlighted, "#list Figures")
     def _line_changed(self) -> None:
         self._say()
+        self.refresh_bindings()
 
     def _mark(self, past: Past) -> str:
         return MARK if past in self._marked else " " * len(MARK)
@@ -255,6 +295,13 @@ class HistoryScreen(ModeScreen):
             )
             self.state = "comparison"
 
+    @work(group="open", exclusive=True)
+    async def action_resume(self) -> None:
+        """In Bench, where it is seen how it goes."""
+        past = self._chosen
+        if past is not None and (result := await self._load(past.id)):
+            self.localspec.go_on_with(result)
+
     async def _load(self, number: int) -> Json | None:
         def read() -> Json:
             from localspec.bench import history
@@ -275,8 +322,6 @@ class HistoryScreen(ModeScreen):
             words.value = ""
         elif words.has_focus:
             self._to_list()
-        else:
-            self.action_stop()
 
     @work(group="export")
     async def action_export(self) -> None:

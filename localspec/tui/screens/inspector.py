@@ -36,6 +36,8 @@ class Inspected:
     texts: dict[int, bytes]
     drafter: str
     again: bool = False
+    parting: int | None = None
+    """Run again, it was another text from this token on."""
 
 
 OFFER = "p runs the answer again for p and q."
@@ -64,6 +66,7 @@ def _hex(some: bytes) -> str:
 class InspectorScreen(Dialog[None]):
     """``score`` runs the answer again for p and q (None: it did not come to that)."""
 
+    AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "score", "p and q", tooltip="Run the answer again for p and q"),
         Binding("f1,question_mark", "explain", "Explain", key_display="?"),
@@ -76,6 +79,7 @@ class InspectorScreen(Dialog[None]):
         OptionList { width: 1fr; height: 1fr; border: none; &:focus { border: none; } }
         #step { width: 44; padding: 0 0 0 2; height: 1fr; }
         #sums { height: auto; margin-bottom: 1; color: $text-muted; }
+        #parting { height: auto; margin-bottom: 1; color: $text-warning; }
         &.-narrow Horizontal { layout: vertical; }
         &.-narrow #step { width: 1fr; height: 7; padding: 0; margin-top: 1; }
     }
@@ -105,6 +109,7 @@ class InspectorScreen(Dialog[None]):
                 ", run again" if self._it.again else ""
             )
             yield Static(id="sums")
+            yield Static(id="parting")
             with Horizontal():
                 yield OptionList()
                 with VerticalScroll(id="step", can_focus=False):
@@ -113,7 +118,6 @@ class InspectorScreen(Dialog[None]):
 
     def on_mount(self) -> None:
         self._fill()
-        self.query_one(OptionList).focus()
 
     def _fill(self) -> None:
         run = self._it.run
@@ -131,6 +135,13 @@ class InspectorScreen(Dialog[None]):
                 ("the target's own", "bold"),
             )
         )
+        parting, what = self._it.parting, "its steps are those of that text"
+        if not self._it.again:
+            what = "p and q are known up to there"
+        said = self.query_one("#parting", Static)
+        said.display = parting is not None
+        if parting is not None:
+            said.update(f"Run again, it was another text from token {parting + 1} on: {what}.")
         self._starts = []
         at = 1  # the first token came from the prefill
         for step in run.steps:
@@ -247,9 +258,11 @@ class InspectorScreen(Dialog[None]):
         keys = [("p", "Run the answer again for p and q"), ("↑ ↓", "Another step")]
         self.app.push_screen(ExplainScreen("Steps", ("p and q", "drafted", "accept length"), keys))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "score" or not (self._it.run.scores or self._scoring)
+
     def action_score(self) -> None:
-        if not (self._it.run.scores or self._scoring):
-            self._run_again()
+        self._run_again()
 
     @work
     async def _run_again(self) -> None:
@@ -261,11 +274,14 @@ class InspectorScreen(Dialog[None]):
             scored = None
         self._now_scoring(False)
         if scored is not None:
-            self._it = replace(self._it, run=self._it.run.scored_by(scored))
+            run, parting = self._it.run.scored_by(scored), self._it.run.parts_from(scored)
+            self._it = replace(self._it, run=run, parting=parting)
+            self.refresh_bindings()
             self._fill()
 
     def _now_scoring(self, scoring: bool) -> None:
         self._scoring = scoring
+        self.refresh_bindings()
         highlighted = self.query_one(OptionList).highlighted
         if highlighted is not None:
             self._show(highlighted)

@@ -6,20 +6,23 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rich.table import Table
+from rich.text import Text
 from textual import on, work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, NameNeeded
+from localspec.paths import kind_here
 from localspec.tui.model_rows import verdict_words
 from localspec.tui.screens.base import Dialog
+from localspec.tui.screens.dialogs import Ask
 from localspec.tui.widgets.footer import Footer
 from localspec.tui.wording import in_app
 from localspec.units import file_size, many, shortened
@@ -47,6 +50,7 @@ class AddScreen(Dialog[str | Noted | None]):
     repository offers, with what fits. Returns the words of what is to be downloaded, or what was
     noted. ``memory`` is asked in another thread."""
 
+    AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", key_display="esc"),
         Binding("c", "keep", "To my catalogue", tooltip="Note it without downloading"),
@@ -84,13 +88,13 @@ class AddScreen(Dialog[str | Noted | None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
         if self._words:
             self._look(self._words)
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
         if event.value.strip():
+            self._found = []
             self._look(event.value.strip())
 
     def _say(self, text: str, style: str = "$text-muted") -> None:
@@ -98,12 +102,14 @@ class AddScreen(Dialog[str | Noted | None]):
 
     @work(exclusive=True)
     async def _look(self, words: str) -> None:
-        path = Path(words).expanduser()
-        if await asyncio.to_thread(path.is_file):
-            self._note(str(path))
+        self._offers = []
+        if not self._found:  # else it is one of those
+            self._fill([], 0)
+        if await asyncio.to_thread(kind_here, words) == "file":
+            self._note(words)
             return
         if _PATH.match(words):
-            self._say(await asyncio.to_thread(_no_model, path), "$text-error")
+            self._say(await asyncio.to_thread(_no_model, words), "$text-error")
             return
         if _BARE.fullmatch(words):
             words = f"hf:{words}"
@@ -115,7 +121,7 @@ class AddScreen(Dialog[str | Noted | None]):
                 return
             found = await asyncio.to_thread(_searched, words)
         except LocalspecError as error:
-            self._say(in_app(str(error)), "$text-error")
+            self._say(in_app(str(error), "add"), "$text-error")
             return
         self._found = found
         self._show_found()
@@ -142,10 +148,13 @@ class AddScreen(Dialog[str | Noted | None]):
         self._offers = [o for o in offers if o.variant.part not in ("mmproj", "imatrix")]
         best = next((i for i, o in enumerate(self._offers) if o.recommended), None)
         note = (
-            "Enter downloads one, with the drafter that lies beside it, if any."
+            "Enter downloads one, with a drafter for it where one is known."
             if best is not None
             else "None of them fits this machine. Enter downloads one all the same."
         )
+        problem = next((o.problem for o in self._offers if o.problem), "")
+        if problem and best is None:
+            note = f"What is here cannot be used: {problem}"
         self._say(f"{words}: {note}")
         named = [i for i, o in enumerate(self._offers) if words in (o.words, _file_words(o))]
         labels = [_label(o).lower() for o in self._offers]
@@ -184,11 +193,14 @@ class AddScreen(Dialog[str | Noted | None]):
         """Closes when that is done; until then the words can be mended."""
         self._say(f"Reading {words} ...")
         try:
-            noted = await asyncio.to_thread(note, words)
+            noted = await note(self.app, words)
         except LocalspecError as error:
-            self._say(in_app(str(error)), "$text-error")
-        else:
+            self._say(in_app(str(error), "add"), "$text-error")
+            return
+        if noted is not None:
             self.dismiss(noted)
+        else:
+            self._say(f"{words} was not noted.")
 
     def action_list(self) -> None:
         if self.query_one(OptionList).option_count:
@@ -204,22 +216,35 @@ class AddScreen(Dialog[str | Noted | None]):
             self.dismiss(None)
 
 
-def note(words: str) -> Noted:
-    """Writes it into the own catalogue."""
-    from localspec.models.own import add
+async def note(app: App[Any], words: str) -> Noted | None:
+    """Writes it into the own catalogue, and asks for a name where it needs another; None where the
+    person gave none. Raises the other errors of ``own.add``."""
 
-    return Noted(*add(words, ()))
+    def add(name: str | None) -> Noted:
+        from localspec.models import own
+
+        return Noted(*own.add(words, (), name))
+
+    name = None
+    while True:
+        try:
+            return await asyncio.to_thread(add, name)
+        except NameNeeded as error:
+            asked = Ask("Its name in your catalogue", error.free, note=error.message)
+            name = await app.push_screen_wait(asked)
+            if name is None:
+                return None
 
 
-def _no_model(path: Path) -> str:
-    """Why there is no file to be noted at ``path``, and what to do."""
+def _no_model(words: str) -> str:
+    """Why there is no file to be noted at this path, and what to do."""
     from localspec.gguf_header import check_model_file
 
     try:
-        check_model_file(path)
+        check_model_file(words)
     except LocalspecError as error:
         return in_app(str(error))
-    return f"{path} is no file."
+    return f"{words} is no file."
 
 
 def _searched(words: str) -> list[FoundRepo]:
@@ -252,7 +277,7 @@ def _offer_line(offer: Offer, *, alone: bool) -> Content:
     variant = offer.variant
     words = [verdict_words(offer.fit.verdict)] if offer.fit else []
     words += [f"{len(variant.files)} files"] if len(variant.files) > 1 else []
-    words += ["here already"] if offer.here else []
+    words += ["here, not usable"] if offer.problem else ["here already"] if offer.here else []
     words += [] if variant.complete else ["incomplete"]
     return Content.assemble(
         ("★ " if offer.recommended else "  ", "$accent"),
@@ -266,6 +291,7 @@ def _offer_line(offer: Offer, *, alone: bool) -> Content:
 class InspectScreen(Dialog[None]):
     """What a model's file says of itself, here or on the Hub, and whether it fits."""
 
+    AUTO_FOCUS = "VerticalScroll"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,i,enter", "dismiss", "Close")]
     DEFAULT_CSS = """
     InspectScreen .dialog { height: auto; max-height: 90%; }
@@ -282,7 +308,6 @@ class InspectScreen(Dialog[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
         self._read()
 
     @work(exclusive=True)
@@ -297,7 +322,7 @@ class InspectScreen(Dialog[None]):
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold", ratio=1)
         for name, text in facts:
-            table.add_row(name, text)
+            table.add_row(name, Text(text))  # a str would be markup
         told.update(table)
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -311,6 +336,7 @@ class InspectScreen(Dialog[None]):
 class DraftersScreen(Dialog["Candidate | None"]):
     """Drafters for a target: its own head, the catalogue's, those here, and those on the Hub."""
 
+    AUTO_FOCUS = "OptionList"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close")]
     DEFAULT_CSS = """
     DraftersScreen {
@@ -320,9 +346,10 @@ class DraftersScreen(Dialog["Candidate | None"]):
     }
     """
 
-    def __init__(self, words: str, title: str) -> None:
+    def __init__(self, words: str, title: str, *, usable: bool = True) -> None:
+        """``usable``: the target is here."""
         super().__init__()
-        self._words, self._title = words, title
+        self._words, self._title, self._usable = words, title, usable
         self._shown: list[Candidate] = []
 
     def compose(self) -> ComposeResult:
@@ -333,7 +360,6 @@ class DraftersScreen(Dialog["Candidate | None"]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
         self._search()
 
     def _say(self, text: str, style: str = "$text-muted") -> None:
@@ -358,11 +384,11 @@ class DraftersScreen(Dialog["Candidate | None"]):
         )
         good = [i for i, c in enumerate(self._shown) if c.fits is not False]
         options.highlighted = good[0] if good else None
-        text = (
-            "Enter uses the one that is marked; one that is not here is downloaded first."
-            if good
-            else "None was found; ngram needs no file and always works."
-        )
+        text = "Enter uses the one that is marked; one that is not here is downloaded first."
+        if not good:
+            text = "None was found; ngram needs no file and always works."
+        elif not self._usable:
+            text = "Enter downloads the one that is marked, for the time when its model is here."
         self._say(" ".join([text, *found.notes]))
 
     @on(OptionList.OptionSelected)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import on, work
@@ -18,12 +20,15 @@ from localspec.errors import LocalspecError
 from localspec.reference import reference_of, title_of
 from localspec.tui.model_rows import (
     Row,
+    begun_of,
     drafter_choices,
+    drafters_to_get,
     pull_words,
     quantisations,
     read,
     rows,
     verdicts,
+    with_sizes,
 )
 from localspec.tui.pulls import Pull
 from localspec.tui.screens.base import ModeScreen
@@ -32,20 +37,38 @@ from localspec.tui.widgets.model_table import ModelTable
 from localspec.units import file_size
 
 if TYPE_CHECKING:  # imported in other threads, after the first paint
+    from localspec.catalog import DrafterSpec, Listing
+    from localspec.hub.command import Removal
     from localspec.machine import Memory
     from localspec.models.overview import Overview
+    from localspec.tui.app import Setup
     from localspec.tui.screens.model_dialogs import Noted
 
 T = TypeVar("T")
 DRAW_SECONDS = 0.25
+SIZES_SECONDS = 3.0
+"""So long a choice waits for what the Hub says of it."""
 HUB = "hub"
 """Among a target's drafters: look for more."""
 NOTED: Literal["noted"] = "noted"
+Used = Literal["model", "drafter", "engine"]
+USED: dict[Used, str] = {
+    "model": "It is the model in use: the engine ends, and then no model is chosen.",
+    "drafter": "It drafts for the model in use: the engine ends, and the drafter is auto then.",
+    "engine": "The engine may have it open, and ends.",
+}
 
 
 class ModelsScreen(ModeScreen):
     MODE = "models"
-    EXPLAINS: ClassVar[tuple[str, ...]] = ("fit", "drafters", "download")
+    AUTO_FOCUS = "ModelTable"
+    EXPLAINS: ClassVar[tuple[str, ...]] = (
+        "model size",
+        "fit",
+        "state",
+        "drafters",
+        "download",
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "pull", "Pull", tooltip="Download the model with its drafter, or go on"),
         Binding("x", "cancel", "Cancel", tooltip="Stop the download; what arrived is kept"),
@@ -53,6 +76,7 @@ class ModelsScreen(ModeScreen):
         Binding("d", "drafters", "Drafters", tooltip="Search drafters for it, on the Hub too"),
         Binding("a", "add", "Add", tooltip="Add a model from the Hub, an address or a file"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Show what has these words"),
+        Binding("escape", "unfilter", "All", tooltip="Out of the filter: show all", show=False),
         Binding(
             "delete,backspace",
             "remove",
@@ -75,7 +99,6 @@ class ModelsScreen(ModeScreen):
     def __init__(self) -> None:
         super().__init__()
         self._seen: Overview | None = None
-        self._kept: dict[str, int] = {}
         self._rows: dict[str, Row] = {}
         self._fits: dict[str, str] = {}
         self._here: Memory | None = None
@@ -93,7 +116,6 @@ class ModelsScreen(ModeScreen):
         yield Downloads()
 
     def on_mount(self) -> None:
-        self.query_one(ModelTable).focus()
         self.set_interval(DRAW_SECONDS, self._draw)
         self.watch(self.app, "setup", self._note, init=False)
         self.action_read()
@@ -119,7 +141,7 @@ class ModelsScreen(ModeScreen):
         if found is None:
             return
         at = self._row
-        self._seen, self._kept = found
+        self._seen = found
         self._over = over
         await self._lines()
         if at is not None and at.pull is not None and at.key not in self._rows:
@@ -135,7 +157,7 @@ class ModelsScreen(ModeScreen):
         """The lines anew: what is read, and the downloads."""
         if self._seen is not None:
             pulls = [pull for pull in self._pulls if pull not in self._over]
-            found = await asyncio.to_thread(rows, self._seen, self._kept, pulls)
+            found = await asyncio.to_thread(rows, self._seen, pulls)
             self._rows = {row.key: row for row in found}
             self._fill()
 
@@ -204,6 +226,8 @@ class ModelsScreen(ModeScreen):
         row, setup = self._row, self.localspec.setup
         using = f"In use: {title_of(setup.model)}" if setup.model else ""
         text = using or "No model is chosen: Enter chooses one."
+        if row is None and self._rows and not self._table.row_count:
+            text = f"Nothing has these words; Esc shows all.    {text}"
         if row is not None:
             about = row.problem or row.title
             if row.listing is not None and row.listing.licence:
@@ -237,14 +261,10 @@ class ModelsScreen(ModeScreen):
     def _to_table(self) -> None:
         self._table.focus()
 
-    def action_stop(self) -> None:
-        """Esc: out of the filter first, then what it does everywhere."""
-        if self.has_class("-filtering"):
-            self.remove_class("-filtering")
-            self.query_one("#filter", Input).value = ""
-            self._table.focus()
-        else:
-            super().action_stop()
+    def action_unfilter(self) -> None:
+        self.remove_class("-filtering")
+        self.query_one("#filter", Input).value = ""
+        self._table.focus()
 
     # ---- use ----------------------------------------------------------------------------------
 
@@ -254,7 +274,8 @@ class ModelsScreen(ModeScreen):
         if row is None:
             return
         if row.pull is not None and row.pull.active:
-            self.notify("It is being downloaded; x stops that.", markup=False)
+            self.localspec.pulls.wish(row.pull)
+            self.notify("It is used once it is here; x stops the download.", markup=False)
         elif row.kind == "drafter":
             self.notify(
                 "Choose the model that it drafts for: Enter on that one offers its drafters.",
@@ -283,15 +304,15 @@ class ModelsScreen(ModeScreen):
         elif chosen is not None:
             use = {"model": row.words, "drafter": chosen}
             if chosen in absent:
-                self._bring(absent[chosen], use)
+                self._bring(absent[chosen], use, wished=True)
             else:
                 self.localspec.use(**use)
                 self.localspec.action_mode("chat")
 
-    def _bring(self, words: str, use: dict[str, str] | None) -> None:
+    def _bring(self, words: str, use: dict[str, str], *, wished: bool) -> None:
         """A drafter, which is used once it is here, where its model is."""
-        self._start(words, drafter="none", use=use)
-        if use is not None:
+        self._start(words, drafter="none", use=use, wished=wished)
+        if wished:
             self.notify(f"It is used with {title_of(use['model'])} once it is here.", markup=False)
 
     # ---- downloads ----------------------------------------------------------------------------
@@ -302,35 +323,66 @@ class ModelsScreen(ModeScreen):
             return
         if row.kind in ("entry", "pull"):
             self._pull(row, use=False)
+        elif row.kind == "broken":
+            self.notify(row.problem, severity="warning", markup=False)
         else:
             self.notify("It is on this machine already.", markup=False)
 
     @work(exclusive=True, group="pull")
     async def _pull(self, row: Row, *, use: bool) -> None:
-        from localspec.tui.screens.dialogs import Choose
 
         pull = row.pull
         if pull is not None and pull.active:
             self.notify("It is being downloaded; x stops that.", markup=False)
         elif pull is not None and pull.unfinished:
-            self._start(pull.words, pull.quant, pull.drafter, entry=pull.entry, use=pull.use)
+            goes_on = (pull.words, pull.quant, pull.drafter)
+            self._start(*goes_on, entry=pull.entry, use=pull.use, wished=use)
         elif row.choice is not None and row.choice.reference is None:
             self.notify(row.problem or "It is on this machine already.", markup=False)
         elif row.listing is not None:
-            quant = row.listing.choices[0].quant
-            if len(row.listing.choices) > 1:
-                here = await asyncio.to_thread(self._memory)
-                choices = await self._ask(quantisations, row.listing, here)
-                if choices is None:
-                    return
-                title = f"{row.listing.title}: which quantisation?"
-                chosen = await self.app.push_screen_wait(Choose(title, choices))
-                if chosen is None:
-                    return
-                quant = chosen
+            quant = await self._which_file(row, row.listing)
+            drafter = await self._which_drafter(row.listing, quant, use=use)
+            if quant is None or drafter is None:
+                return
             name = row.listing.name
-            wish = {"model": f"{name}:{quant}" if quant else name} if use else None
-            self._start(name, quant or None, entry=name, use=wish)
+            how = {"model": f"{name}:{quant}" if quant else name}
+            how["drafter"] = "auto" if drafter == "all" else drafter
+            self._start(name, quant or None, drafter, entry=name, use=how, wished=use)
+        else:
+            self._start(row.words, wished=use)
+
+    async def _which_file(self, row: Row, listing: Listing) -> str | None:
+        """The quantisation to get: the one that was begun, else a choice."""
+        from localspec.tui.screens.dialogs import Choose
+
+        if len(listing.choices) == 1:
+            return listing.choices[0].quant
+        kept: dict[str, int] = {}
+        if row.kept:
+            self.notify("Asking the Hub which of its files was begun ...", timeout=3)
+            with suppress(LocalspecError):  # the download says so
+                kept = await asyncio.to_thread(begun_of, listing)
+        if len(kept) == 1:
+            return next(iter(kept))
+        here = await asyncio.to_thread(self._memory)
+        choices = await self._ask(quantisations, listing, here, kept)
+        if choices is None:
+            return None
+        title = f"{listing.title}: which quantisation?"
+        return await self.app.push_screen_wait(Choose(title, choices))
+
+    async def _which_drafter(self, listing: Listing, quant: str | None, *, use: bool) -> str | None:
+        """The one to bring along and, where the model is to be used, to use."""
+        from localspec.tui.screens.dialogs import Choose
+
+        offered = [d for d in listing.drafters if d.absent or use]
+        if quant is None or all(d.method == "ngram" for d in offered):
+            return "auto"
+        with suppress(TimeoutError):  # the choice is more than its sizes
+            asked = asyncio.to_thread(with_sizes, offered)
+            offered = await asyncio.wait_for(asked, SIZES_SECONDS)
+        title = f"{listing.title} {quant}".rstrip() + ": its drafter"
+        return await self.app.push_screen_wait(Choose(title, drafters_to_get(offered)))
 
     def _start(
         self, words: str, quant: str | None = None, drafter: str = "auto", **more: Any
@@ -353,6 +405,8 @@ class ModelsScreen(ModeScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "cancel":
             return self._cancellable
+        if action == "unfilter":
+            return self.has_class("-filtering")
         return True
 
     @work(exclusive=True, group="cancel")
@@ -392,7 +446,11 @@ class ModelsScreen(ModeScreen):
         if row is not None and row.kind in ("file", "pull"):
             from localspec.tui.screens.model_dialogs import note
 
-            noted = await self._ask(note, row.words)
+            try:
+                noted = await note(self.app, row.words)
+            except LocalspecError as error:
+                self.tell(error)
+                return
             if noted is not None:
                 self._say_noted(noted)
         elif row is not None:
@@ -422,12 +480,13 @@ class ModelsScreen(ModeScreen):
     async def _find_drafters(self, row: Row) -> None:
         from localspec.tui.screens.model_dialogs import DraftersScreen
 
-        found = await self.app.push_screen_wait(DraftersScreen(row.words, row.name))
+        dialog = DraftersScreen(row.words, row.name, usable=row.path is not None)
+        found = await self.app.push_screen_wait(dialog)
         if found is None:
             return
         use = {"model": row.words, "drafter": found.words}
         if not found.here:
-            self._bring(found.words, use if row.path is not None else None)
+            self._bring(found.words, use, wished=row.path is not None)
         elif row.path is None:
             self.notify(f"Get the model first: p on {row.name}.", markup=False)
         else:
@@ -451,14 +510,29 @@ class ModelsScreen(ModeScreen):
         if going == NOTED:
             await self._forget(row, entry or "")
             return
-        text = "\n".join([*going.lines, "", f"This frees {file_size(going.freed)}."])
+        used = await asyncio.to_thread(_used, going, self.localspec.setup, self.engine.status.model)
+        if used and self.engine.busy:
+            self.tell(self.engine.refusal(self.MODE))
+            return
+        lines = [*going.lines, "", *([USED[used]] if used else [])]
+        text = "\n".join([*lines, f"This frees {file_size(going.freed)}."])
         if not await self.app.push_screen_wait(Confirm(f"Remove {row.name}?", text, "Remove")):
             return
-        if await self._ask(_carried_out, going):
-            if row.pull is not None:
-                self.localspec.pulls.forget(row.pull)
-            self.notify(f"{file_size(going.freed)} freed.", markup=False)
-            self.action_read()
+        try:
+            if used:
+                await self.engine.end()
+            freed = await asyncio.to_thread(going.carry_out)
+        except LocalspecError as error:
+            self.tell(error)
+            return
+        if row.pull is not None:
+            self.localspec.pulls.forget(row.pull)
+        if used == "model":
+            self.localspec.use(model=None)
+        elif used == "drafter":
+            self.localspec.use(drafter="auto")
+        self.notify(f"{file_size(freed)} freed.", markup=False)
+        self.action_read()
 
     async def _forget(self, row: Row, entry: str) -> None:
         """What was only noted down: its line goes, the file stays."""
@@ -468,10 +542,16 @@ class ModelsScreen(ModeScreen):
         sure = Confirm(f"Take {entry} out of your catalogue?", stays, "Take out")
         if not await self.app.push_screen_wait(sure):
             return
-        file = await self._ask(_forgotten, entry)
-        if file is not None:
-            self.notify(f"{entry} is no longer in {file}.", markup=False)
-            self.action_read()
+        found = await self._ask(_forgotten, entry)
+        if found is None:
+            return
+        file, known = found
+        setup = self.localspec.setup
+        if not known and (setup.model or "").partition(":")[0] == entry:  # it goes on by its file
+            path = str(row.path) if row.path is not None else None
+            self.localspec.use(model=path)
+        self.notify(f"{entry} is no longer in {file}.", markup=False)
+        self.action_read()
 
 
 def _drafters(words: str) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
@@ -496,15 +576,31 @@ def _removal(words: str, entry: str | None) -> Any:
         raise
 
 
-def _forgotten(entry: str) -> Any:
+def _forgotten(entry: str) -> tuple[Path, bool]:
+    """The file that had it, and whether the catalogue that comes along has one of that name."""
+    from localspec.catalog import Catalogue
     from localspec.models.own import forget
 
-    return forget(entry)
+    return forget(entry), entry in Catalogue.load().names
 
 
-def _carried_out(going: Any) -> bool:
-    going.carry_out()
-    return True
+def _used(going: Removal, setup: Setup, loaded: Path | None) -> Used | None:
+    """Whether what is taken away is in use."""
+    from localspec.catalog import resolve_drafters, resolve_target
+
+    gone = {file.path for file in going.files}
+    known: list[DrafterSpec] = []
+    if setup.model is not None:
+        with suppress(LocalspecError):  # what cannot be used is not used
+            target = resolve_target(setup.model)
+            if target.path in gone:
+                return "model"
+            known += target.drafters
+            if any(d.path in gone for d in resolve_drafters(target, [setup.drafter])):
+                return "drafter"
+    if loaded in gone or any(d.path in gone for d in known):
+        return "engine"
+    return None
 
 
 def _plain(text: str, width: int) -> Any:

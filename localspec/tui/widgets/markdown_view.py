@@ -9,7 +9,7 @@ from itertools import islice
 
 from rich.segment import Segment
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.selection import Selection
 from textual.strip import Strip
@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from localspec.tui.markdown import Document, Line, add_lines
 from localspec.tui.polite import PAUSE
-from localspec.tui.widgets.unhurried import Unhurried
+from localspec.tui.widgets.growing import Growing
 
 AT_ONCE = 12
 """Closed blocks that are wrapped in one go; more take turns with the event loop."""
@@ -33,7 +33,8 @@ PAINT_PAUSE = 0.03
 of the event loop as a part is parsed."""
 
 
-class MarkdownView(Unhurried, Widget):
+class MarkdownView(Growing, Widget):
+    KEEPS = True
     COMPONENT_CLASSES = {  # noqa: RUF012  Textual's own form
         "heading",
         "subheading",
@@ -77,6 +78,7 @@ class MarkdownView(Unhurried, Widget):
         self._lent: Line | None = None  # the last closed line, if the open ones go on with it
         self._strips: dict[int, Strip] = {}
         self._rewrapping = False
+        self._changed = 0  # the first line that may have changed since it was shown
 
     # ---- text ---------------------------------------------------------------------------------
 
@@ -88,14 +90,26 @@ class MarkdownView(Unhurried, Widget):
         """Show what was appended."""
         self._take_in()
         lines = len(self._closed_lines) + len(self._open_lines)
-        self.refresh(layout=lines != self._shown)
-        self._shown = lines
+        end = max(lines, self._shown)
+        changed = Region(0, self._changed, self.size.width, max(end - self._changed, 0))
+        self.refresh(changed, layout=lines != self._shown)
+        self._shown, self._changed = lines, lines
 
     def _take_in(self) -> None:
         self.document.parse()
-        self._strips = {y: s for y, s in self._strips.items() if y < len(self._closed_lines)}
-        if self._width and not self._rewrapping:
-            self._wrap_new()
+        if not self._width or self._rewrapping:
+            return
+        first = max(len(self._closed_lines) - 1, 0)  # the last one may be gone on with
+        before = [*self._closed_lines[first:], *self._open_lines]
+        self._wrap_new()
+        end = first + len(before)
+        for line in before:
+            if not line.is_same(self._line(first)):
+                break
+            first += 1
+        for y in range(first, end):
+            self._strips.pop(y, None)
+        self._changed = min(self._changed, first)
 
     async def fill(self, runs: Iterable[tuple[str, bool]]) -> None:
         """A whole text, as (text, was it drafted) in turn; the event loop goes on meanwhile."""

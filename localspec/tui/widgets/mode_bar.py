@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.events import Click
 from textual.message import Message
 from textual.widgets import Label
 
 if TYPE_CHECKING:
+    from localspec.tui.app import Setup
     from localspec.tui.engine import Status
 
 STATES = {
@@ -21,6 +23,8 @@ STATES = {
     "dead": ("✗", "engine died"),
 }
 """Sign and word of each engine state: never colour alone."""
+LEAST_SETTINGS = 8
+"""Cells; in fewer nothing of them can be read."""
 
 
 class ModeTab(Label):
@@ -43,12 +47,33 @@ class ModeTab(Label):
 
 
 class EngineBadge(Label):
-    """Says in a word what the engine does."""
+    """Says in a word what the engine does, and before that how it runs, where not as usual."""
+
+    _told = Content()
+    _settings = ""
 
     def show(self, status: Status) -> None:
         sign, word = STATES[status.state]
-        self.update(f"{sign} {status.what.lower() if status.state == 'busy' else word}")
+        self._told = Content(f"{sign} {status.what.lower() if status.state == 'busy' else word}")
+        self._write()
         self.set_classes(f"-{status.state}")
+
+    def show_settings(self, settings: str) -> None:
+        if settings != self._settings:
+            self._settings = settings
+            self._write()
+
+    def on_resize(self) -> None:
+        if self._settings:
+            self._write()
+
+    def _write(self) -> None:
+        room = self.content_size.width - self._told.cell_length - 2
+        settings = Content()
+        if self._settings and room >= LEAST_SETTINGS:
+            settings = Content.styled(self._settings, "$text-muted").truncate(room, ellipsis=True)
+            settings += "  "
+        self.update(settings + self._told)
 
 
 class ModeBar(Horizontal):
@@ -74,11 +99,15 @@ class ModeBar(Horizontal):
 
     def on_mount(self) -> None:
         self.watch(self.app, "engine_status", self._status_changed)
+        self.watch(self.app, "setup", self._setup_changed)
         self.watch(self.app, "opening", self._opening, init=False)
 
     def _opening(self, mode: str | None) -> None:
         for tab in self.query(ModeTab):
             tab.show(opening=tab.mode == mode)
+
+    def _setup_changed(self, setup: Setup) -> None:
+        self.query_one(EngineBadge).show_settings(str(setup.engine))
 
     def _status_changed(self, status: Status) -> None:
         self.query_one(EngineBadge).show(status)

@@ -15,7 +15,6 @@ from textual.widgets import DataTable
 from localspec.tui.model_rows import Row, verdict_words
 from localspec.tui.pulls import Pull
 from localspec.tui.widgets.downloads import bar, share_of
-from localspec.tui.widgets.unhurried import Unhurried
 from localspec.units import file_size, shortened
 
 MOST = 300
@@ -26,7 +25,7 @@ BAR = 6
 _HEADING = "heading "
 
 
-class ModelTable(Unhurried, DataTable[Text]):
+class ModelTable(DataTable[Text]):
     """``show`` fills it, ``state`` redraws one line's state."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

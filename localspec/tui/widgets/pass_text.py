@@ -70,13 +70,23 @@ class PassText(Steady):
         if self._rows is None or width < 1:
             self.update(self._content(0))
             return
-        # as many passes as can be in sight: a long text costs no more than a short one
-        first, room = len(self._texts), self._rows * width
-        while first > 0 and room > 0:
-            first -= 1
-            room -= max(1, len(self._texts[first])) + self._texts[first].count("\n") * width
-        lines = self._content(first).wrap(width)
-        self.update(Content("\n").join(lines[-self._rows :]))
+        self.update(Content("\n").join(self._last_rows(self._rows, width)))
+
+    def _last_rows(self, rows: int, width: int) -> list[Content]:
+        """The ends of the whole text's rows. A row depends on what is before it as far as the last
+        newline: only from one of those on is it wrapped, and a long text costs no more than a
+        short one."""
+        first, room = len(self._texts), rows * width
+        while True:
+            while first > 0 and room > 0:
+                first -= 1
+                room -= len(self._texts[first])
+            content = self._content(first)
+            start = content.plain.find("\n") + 1 if first else 0
+            lines = content[start:].wrap(width) if start or not first else []
+            if not first or len(lines) >= rows:
+                return lines[-rows:]
+            room = len(content)  # twice as far back
 
     def _content(self, first: int) -> Content:
         content = block_text(self._texts[first:], first=first, parted=self._parted)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import TextArea
+
+from localspec.tui.widgets.writing import Writing
 
 LONG = 500
 """A text of more lines is not wrapped: wrapping it anew takes longer than a person waits for."""
 
 
-class Prompt(TextArea):
+class Prompt(Writing):
     DEFAULT_CSS = """
     Prompt {
         height: auto;
@@ -90,6 +91,11 @@ class Prompt(TextArea):
         """What is pasted is put in afterwards, by the class above."""
         if self.document.line_count + event.text.count("\n") > LONG:
             self.soft_wrap = False
+
+    @on(events.Resize)
+    def _stays_as_it_is(self, event: events.Resize) -> None:
+        if not self.soft_wrap:  # Textual wraps it anew all the same
+            event.prevent_default()
 
     def action_newline(self) -> None:
         self.insert("\n")

@@ -28,9 +28,9 @@ from localspec.bench.table import (
     heading,
     live_columns,
     notes,
+    shows_workloads,
 )
 from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
-from localspec.tui.widgets.unhurried import Unhurried
 from localspec.tui.wording import in_app
 from localspec.units import many
 
@@ -57,7 +57,7 @@ SIDE_BY_SIDE = 96
 """From this width on the plots stand beside each other."""
 
 
-class Figures(Unhurried, DataTable[Text]):
+class Figures(DataTable[Text]):
     """A table of ``Column``s; cells are changed in place as long as its columns stay. Of more than
     there is room for it shows as many as fit whole, and the arrows go on to the next."""
 
@@ -82,6 +82,7 @@ class Figures(Unhurried, DataTable[Text]):
         &> .datatable--cursor { background: $boost; color: $foreground; }
         &:focus > .datatable--cursor, &:focus > .datatable--fixed-cursor {
             background: $line-cursor;
+            color: $line-cursor-text;
         }
     }
     """
@@ -90,14 +91,16 @@ class Figures(Unhurried, DataTable[Text]):
         super().__init__(cursor_type="row", cell_padding=PADDING, **given)
         self._given: tuple[Column, ...] = ()
         self._items: Sequence[Any] = ()
-        self._from = 0  # of those that are no head
+        self._wanted_from = 0
+        """Of those that are no head; where there is room for columns before it, they stay."""
+        self._colours: dict[str, str] = {}
         self._hidden = 0, 0
         self._shown: tuple[tuple[Any, ...], ...] = ()
         self._widths: list[int] = []
 
     def fill(self, chosen: Sequence[Column], items: Sequence[Any]) -> None:
         if [c.title for c in chosen] != [c.title for c in self._given]:
-            self._from = 0
+            self._wanted_from = 0
         self._given, self._items = tuple(chosen), items
         self._draw()
 
@@ -107,7 +110,12 @@ class Figures(Unhurried, DataTable[Text]):
 
     def action_sideways(self, way: int) -> None:
         if self._hidden[way > 0]:
-            self._from += way
+            self._wanted_from = self._hidden[0] + way
+            self._draw()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self._given and self._colours != self._colours_now():
             self._draw()
 
     @property
@@ -115,7 +123,14 @@ class Figures(Unhurried, DataTable[Text]):
         """Columns of the terminal; before it is laid out, as many as there will be at least."""
         return self.scrollable_content_region.width or self.app.size.width - 2 - SCROLLBAR
 
+    def _colours_now(self) -> dict[str, str]:
+        """By name. "auto 87%" is a mixture that only a style sheet can resolve."""
+        variables = self.app.theme_variables
+        names = (*WORDS.values(), *ALONE.values())
+        return {n: colour for n in names if (colour := variables.get(n, "")).startswith("#")}
+
     def _draw(self) -> None:
+        self._colours = self._colours_now()
         cells = {c: [self._cell(c, c.cell(it, UNICODE)) for it in self._items] for c in self._given}
         # given, not found by the table: it would paint once before it has measured its cells
         wide = {
@@ -129,11 +144,12 @@ class Figures(Unhurried, DataTable[Text]):
             return sum(wide[c] + 2 * PADDING for c in columns)
 
         room = self.room - together(head)
-        while self._from and together(others[self._from - 1 :]) <= room:
-            self._from -= 1
-        rest = others[self._from :]
+        first = self._wanted_from
+        while first and together(others[first - 1 :]) <= room:
+            first -= 1
+        rest = others[first:]
         fit = next((n for n in range(len(rest), 1, -1) if together(rest[:n]) <= room), 1)
-        self._hidden = self._from, max(0, len(rest) - fit)
+        self._hidden = first, max(0, len(rest) - fit)
         self.post_message(self.Shown(*self._hidden))
         self._put((*head, *rest[:fit]), cells, wide)
 
@@ -150,7 +166,8 @@ class Figures(Unhurried, DataTable[Text]):
             for y, line in enumerate(rows):
                 for x, cell in enumerate(line):
                     place = Coordinate(y, x)
-                    if self.get_cell_at(place) != cell:
+                    drawn = self.get_cell_at(place)
+                    if (drawn, drawn.style) != (cell, cell.style):
                         self.update_cell_at(place, cell)
             return
         row, scrolled = self.cursor_row, self.scroll_offset.y
@@ -169,9 +186,7 @@ class Figures(Unhurried, DataTable[Text]):
 
     def _cell(self, column: Column, text: str) -> Text:
         colour = ALONE.get(text) or next((c for word, c in WORDS.items() if word in text), None)
-        style = self.app.theme_variables.get(colour, "") if colour else ""
-        # "auto 87%" is a mixture that only a style sheet can resolve
-        style = style if style.startswith("#") else ""
+        style = self._colours.get(colour or "", "")
         return Text(text, style, justify="right" if column.right else "left")
 
 
@@ -228,8 +243,7 @@ class ReportView(Page):
             border-title-color: $foreground;
         }
         #notes { color: $text-muted; }
-        #plots { height: auto; margin-top: 1; }
-        &.-narrow #plots { layout: vertical; }
+        #plots { height: auto; margin-top: 1; &.-narrow { layout: vertical; } }
         scrollbar-size-vertical: 1;
     }
     """
@@ -259,8 +273,8 @@ class ReportView(Page):
             self.clear()
 
     def on_resize(self) -> None:
-        self.set_class(self.size.width < SIDE_BY_SIDE, "-narrow")
-        self._show_parts()
+        self.query_one("#plots").set_class(self.size.width < SIDE_BY_SIDE, "-narrow")
+        self.call_after_refresh(self._show_parts)
 
     def show(self, result: Json, *, live: bool = False) -> None:
         """``live``: more runs will come, so nothing is concluded yet."""
@@ -275,7 +289,7 @@ class ReportView(Page):
         self._say("#alarms", alarms(result))
         self._say("#answer", [] if live else conclusions(result))
         self._show_advice(result)
-        self._say("#notes", [] if live else notes(result))
+        self._say("#notes", [] if live else notes(result, parts=shows_workloads(result)))
         self.query_one(SpeedPlot).show(result)
         self.query_one(ReachPlot).show(result)
         self.query_one("#parts").display = False
@@ -294,8 +308,8 @@ class ReportView(Page):
         given = [a for a in result["advice"] if not self._live or a["rule"] == MISFIT]
         table = Table.grid(padding=(0, 1))
         for said in given:
-            table.add_row("•", said["text"])
-            table.add_row("→", in_app(said["next"], "bench"))
+            table.add_row("•", Text(said["text"]))  # a str would be markup
+            table.add_row("→", Text(in_app(said["next"], "bench")))
         place = self.query_one("#advice", Static)
         place.border_title = "Advice so far" if self._live else "Advice"
         place.display = bool(given)

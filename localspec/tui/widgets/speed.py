@@ -144,6 +144,10 @@ class SpeedPanel(VerticalScroll):
         if self._wanted is not None:
             self.show(*self._wanted)
 
+    def on_resize(self) -> None:
+        if self._wanted is not None:
+            self.show(*self._wanted)
+
     def show(self, figures: Figures, measure_key: str) -> None:
         self._wanted = figures, measure_key
         if not self._steps.is_attached:
@@ -179,7 +183,7 @@ class SpeedPanel(VerticalScroll):
 
     def _positions(self, figures: Figures, width: int) -> Content:
         if not figures.reach:
-            why = "nothing was drafted" if figures.tps is not None else "no answer yet"
+            why = "nothing was drafted" if figures.tps is not None else "not measured"
             return Content.styled(why, "$text-muted")
         rows = [
             Content.assemble(f"{i:>2} ", bar(share, width - 9), f" {share:>4.0%}")
@@ -248,9 +252,15 @@ class SpeedLine(Steady):
 
     def __init__(self) -> None:
         super().__init__(id="speed-line")
+        self._wanted: tuple[Figures, str, int] | None = None
 
-    def show(self, figures: Figures, measure_key: str, *, lines: int) -> None:
+    def on_resize(self) -> None:
+        if self._wanted is not None:
+            self.show(*self._wanted)
+
+    def show(self, figures: Figures, measure_key: str, lines: int) -> None:
         """All that fits, in whole words: what tells least is shortened or left out first."""
+        self._wanted = figures, measure_key, lines
         length = figures.accept_length
         speed: dict[str, tuple[Content | str, ...]] = {
             "tok/s": _speeds(figures, (12, 8, 4) if lines > 1 else (8, 4)),

@@ -15,6 +15,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Static
 
+from localspec.tui.widgets.growing import Growing
 from localspec.tui.widgets.markdown_view import MarkdownView
 from localspec.tui.widgets.steady import Steady
 from localspec.units import many, passes
@@ -32,7 +33,7 @@ STOPS = {
 }
 
 
-class Transcript(VerticalScroll):
+class Transcript(Growing, VerticalScroll):
     """Stays at its end while text comes, unless the person has scrolled away from it.
 
     (Textual's ``anchor`` puts what is shorter than the screen at its bottom.)
@@ -106,6 +107,12 @@ class Question(Static):
     def on_mount(self) -> None:
         self._show()
 
+    @property
+    def folds(self) -> bool:
+        """Is it long enough for that?"""
+        whole = self.text.expandtabs(4)
+        return whole.count("\n") >= FOLDED_LINES or len(whole) > FOLDED_CHARACTERS
+
     def toggle(self) -> None:
         _stay(self)
         self._folded = not self._folded
@@ -115,13 +122,14 @@ class Question(Static):
         self.toggle()
 
     def _show(self) -> None:
-        lines = self.text.expandtabs(4).split("\n")
-        shown = "\n".join(lines[:FOLDED_LINES])[:FOLDED_CHARACTERS]
-        if not self._folded or len(shown) >= len("\n".join(lines)):
-            self.update(Content("\n".join(lines)))
+        whole = self.text.expandtabs(4)
+        if not (self._folded and self.folds):
+            self.update(Content(whole))
             return
+        lines = whole.split("\n")
+        shown = "\n".join(lines[:FOLDED_LINES])[:FOLDED_CHARACTERS]
         more = f"{len(lines):,} lines" if len(lines) > FOLDED_LINES else "more"
-        note = f"… {more}, {len(self.text):,} characters in all: click to unfold"
+        note = f"… {more}, {len(self.text):,} characters in all: a click or u unfolds it"
         self.update(Content.assemble(shown, "\n", (note, "$text-muted")))
 
 
@@ -137,17 +145,17 @@ class Thinking(Static):
     """
 
     def on_click(self, _event: events.Click) -> None:
-        self.parent_answer.toggle_thinking()
+        self.parent_answer.toggle()
 
     def action_fold(self) -> None:
-        self.parent_answer.toggle_thinking()
+        self.parent_answer.toggle()
 
     @property
     def parent_answer(self) -> AnswerView:
         return self.query_ancestor(AnswerView)
 
 
-class AnswerView(Vertical):
+class AnswerView(Growing, Vertical):
     DEFAULT_CSS = """
     AnswerView {
         height: auto;
@@ -216,7 +224,12 @@ class AnswerView(Vertical):
             await self._thinking.fill(thought)
         await self._answer.fill(_without_first_newlines(said))
 
-    def toggle_thinking(self) -> None:
+    @property
+    def folds(self) -> bool:
+        """Is there thinking to show or hide?"""
+        return self.has_class("-thought")
+
+    def toggle(self) -> None:
         _stay(self)
         self.toggle_class("-unfolded")
         self._say_thinking()
@@ -278,6 +291,8 @@ def facts_line(facts: dict[str, Any]) -> str:
         parts.append(f"TTFT {ttft * 1e3:.0f} ms")
     if facts.get("drafter"):
         parts.append(str(facts["drafter"]))
+    if facts.get("beside"):
+        parts.append("beside other load")
     if (stop := STOPS.get(facts.get("stop", ""))) is not None:
         parts.append(stop)
     if (compared := facts.get("compared")) is not None:
