@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hub_server import HubServer, hub_on
+from hypothesis import HealthCheck, settings
 from tiny_models import (
     BOS,
     CHATML,
@@ -20,14 +21,26 @@ from tiny_models import (
     tiny_recurrent,
 )
 
+LONGEST = "test_identity.py"
+
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     # Threads of two engines that wait for one another on the same cores are 20 times as slow, so
     # each worker, with the engines it starts, keeps to one core; the first, which has the longest
-    # file, to one of its own, and what there are too many of share the last.
+    # file (LONGEST), to one of its own, and what there are too many of share the last.
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[min(int(worker.removeprefix("gw")), len(cores) - 1)]})
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send Ctrl-C to their children
+
+# What is drawn by lot is the same each time, and a machine that stalls is no counterexample.
+settings.register_profile(
+    "everywhere",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("everywhere")
 
 # No BOS in the output, and an end now and then only: runs reach their budget more often than not.
 _SPEAKS_ON = {BOS: -8.0, EOS: -2.0}
@@ -35,7 +48,7 @@ _SPEAKS_ON = {BOS: -8.0, EOS: -2.0}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: "system" not in item.path.parts)
+    items.sort(key=lambda item: (item.path.name != LONGEST, "system" not in item.path.parts))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
+from patience import FOREVER
 
 TOKEN = "hf_loopback_good"
 """The one token that this Hub knows."""
@@ -476,6 +477,7 @@ def hub_on(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[HubServer]:
 
     with HubServer() as server:
         environment = {"HF_ENDPOINT": server.url, "HF_HOME": str(home)}
+        environment["HF_HUB_DOWNLOAD_TIMEOUT"] = str(int(FOREVER))  # a busy machine's silence
         for name in (
             "HF_TOKEN",
             "HUGGING_FACE_HUB_TOKEN",
@@ -504,6 +506,7 @@ def hub_on(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[HubServer]:
             "HF_TOKEN_PATH": str(home / "token"),
             "HF_STORED_TOKENS_PATH": str(home / "stored_tokens"),
             "HF_HUB_OFFLINE": False,
+            "HF_HUB_DOWNLOAD_TIMEOUT": int(FOREVER),
         }.items():
             monkeypatch.setattr(constants, name, read)
         close_session()

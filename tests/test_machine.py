@@ -259,7 +259,7 @@ def test_the_engine_is_no_competitor(busy, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(machine, "_COMPETING_SHARE", 0.0)
     monkeypatch.setattr(machine, "_COMPETING_PROCESSORS", 0.0)
     monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [])
-    assert not any(str(busy.pid) in w for w in machine.warnings(engine_pid=busy.pid))
+    assert not any(f"process {busy.pid}" in w for w in machine.warnings(engine_pid=busy.pid))
 
 
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,9 @@ WRITER = """\
 import sys
 from pathlib import Path
 from subprocess import PIPE
+from localspec import store as module
 from localspec.store import Store, Talk, Turn
+module.WAIT_SECONDS = 120.0
 store = Store(Path(sys.argv[1]))
 for i in range(10):
     store.save(Talk(f"{sys.argv[2]} {i}", "demo", (Turn("user", "x"),)))
@@ -163,7 +165,9 @@ def test_processes_may_write_at_the_same_time(store: Store) -> None:
 BEGINNER = """\
 import os, sys
 from pathlib import Path
+from localspec import store as module
 from localspec.store import Store
+module.WAIT_SECONDS = 120.0
 if hasattr(os, "sched_setaffinity"):  # a test's own core is one: they must really meet
     os.sched_setaffinity(0, range(os.cpu_count()))
 for path in sys.stdin:

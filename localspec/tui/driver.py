@@ -66,7 +66,11 @@ class TerminalDriver(LinuxDriver):
         self._file = cast("TextIOWrapper", Output(self._file, self._end))
 
     def _end(self) -> None:
-        self._app.call_later(self._app.exit, return_code=1)
+        def leave() -> None:
+            if not self._app._exit:  # by a hang-up that was told, with its own exit code
+                self._app.exit(return_code=1)
+
+        self._app.call_later(leave)
 
     # ---- input --------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import time
 
 import pytest
 
@@ -46,18 +45,28 @@ class Stormy(Calm):
         return Sample(self.load, 3000.0)
 
 
+class Clock:
+    """Goes on by as much each time that it is looked at, however long that was."""
+
+    now = 0.0
+
+    def monotonic(self):
+        self.now += 0.005
+        return self.now
+
+
 class Sleepy(Calm):
     """Two cores are kept busy, but for one run, the fourth, in which hardly anything happens."""
 
-    made = 0
+    made, clock = 0, Clock()
 
     def __init__(self, pids=()):
         type(self).made += 1
         self.cores = 0.1 if self.made == 4 else 2.0
-        self.last = time.monotonic()
+        self.last = self.clock.now
 
     def sample(self):
-        gone, self.last = time.monotonic() - self.last, time.monotonic()
+        gone, self.last = self.clock.now - self.last, self.clock.now
         return Sample(0.0, 3000.0, self.cores * gone)
 
 
@@ -286,6 +295,7 @@ def test_a_disturbed_run_is_made_again_next_to_the_baseline_and_replaced(bench):
 
 def test_a_run_in_which_the_machine_stood_still_is_made_again(bench, monkeypatch):
     monkeypatch.setattr(runner_module, "SHORTEST_READING", 0.0)
+    monkeypatch.setattr(runner_module, "time", Sleepy.clock)
     Sleepy.made = 0
     runner, _, _ = bench([BASELINE, NGRAM], meter=Sleepy)
     done = runner.run()

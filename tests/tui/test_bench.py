@@ -62,7 +62,9 @@ async def choose(pilot: Pilot[Any], workload: Path) -> BenchScreen:
     await pilot.pause()
     screen = pilot.app.screen
     assert isinstance(screen, BenchScreen)
-    await until(pilot, lambda: screen.query_one("#drafters", SelectionList).option_count)
+    for choices in ("#drafters", "#workloads"):
+        found = screen.query_one(choices, SelectionList)
+        await until(pilot, lambda found=found: found.option_count)
     screen.query_one("#workloads", SelectionList).deselect_all()
     screen.query_one("#file", Input).value = str(workload)
     screen.query_one("#lengths", Input).value = "3"

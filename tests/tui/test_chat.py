@@ -885,7 +885,7 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         await c.settled()
         assert isinstance(c.app.screen, Confirm)
         await c.pilot.press("y")
-        await c.settled()
+        await c.until(lambda: screen.deleted)
         await c.pilot.press("escape")
         await c.settled()
         assert [e.title for e in Store().talks()] == ["b"]
@@ -1156,9 +1156,8 @@ async def test_an_error_before_any_answer_gives_the_question_back(
 ) -> None:
     settings.values.model = "no-such-model"
     async with chat(Player()) as c:
-        await c.settled()
-        welcome = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
-        assert "no model called" in welcome
+        await c.until(lambda: "no model called" in c.welcome)
+        welcome = c.welcome
         await c.ask("a")
         assert (c.questions, c.prompt.text) == ([], "a")
         for said in (welcome, c.notes):
@@ -1200,12 +1199,12 @@ async def test_without_any_model_the_person_is_led_to_one(
     missing = LocalspecError("The demo is not installed.")
     monkeypatch.setattr("localspec.tui.screens.first_start.find_demo", lambda: missing)
     async with chat(Player()) as c:
-        await c.settled()
-        text = str(c.screen.query_one("#welcome").content)  # type: ignore[attr-defined]
+        await c.until(lambda: "far Q4_K_M" in c.welcome)
+        await c.until(lambda: isinstance(c.app.screen, FirstStartScreen))
+        text = c.welcome
         assert "pip install 'localspec[demo]'" in text
         assert "F2" in text
         assert "far Q4_K_M: 2.0 GB, fits this machine (CPU), with the drafter draft." in text
-        assert isinstance(c.app.screen, FirstStartScreen)
         await c.press("escape")  # not now
         assert c.app.screen is c.screen
         await c.press("enter")  # again

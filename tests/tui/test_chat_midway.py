@@ -27,6 +27,7 @@ from localspec.engine.messages import Opened
 from localspec.store import Store, Talk, Turn, store_file
 from localspec.tui.screens import chat as chat_module
 from localspec.tui.screens.conversations import ConversationsScreen
+from localspec.tui.screens.dialogs import Ask, Confirm
 from localspec.tui.settings import SettingsStore
 
 OTHER = Talk("OTHER", "demo", (Turn("user", "otherq"), Turn("assistant", "othera")))
@@ -120,6 +121,38 @@ async def test_a_conversation_deleted_under_its_answer_begins_anew_with_it(chat:
         engine.hold_after = None
         await c.ask("b")
         assert len(kept()) == 1
+
+
+@pytest.mark.parametrize("change", ["delete", "rename"])
+async def test_a_list_closed_while_it_changes_a_conversation_has_changed_the_one_that_is_shown(
+    chat: Any, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    begun, go_on, really = threading.Event(), threading.Event(), getattr(Store, change)
+
+    def slowly(store: Store, *given: Any) -> None:
+        begun.set()
+        go_on.wait(FOREVER)
+        really(store, *given)
+
+    async with chat(Player("one", "two")) as c:
+        await c.ask("a")
+        monkeypatch.setattr(Store, change, slowly)
+        await c.open_list()
+        await c.pilot.press(change[0])
+        await c.until(lambda: isinstance(c.app.screen, Ask | Confirm))
+        if change == "rename":
+            c.app.screen.query_one(Input).value = "New"
+        await c.pilot.press("y" if change == "delete" else "enter")
+        assert await asyncio.to_thread(begun.wait, FOREVER)
+        await c.pilot.press("escape")
+        await c.until(lambda: c.app.screen is c.screen)
+        go_on.set()
+        await c.settled()
+        assert c.questions == ([] if change == "delete" else ["a"])
+        await c.ask("b")
+        assert [(title, turns[-2:]) for title, turns in kept()] == [
+            ("b" if change == "delete" else "New", ["b", "two"])
+        ]
 
 
 @pytest.mark.parametrize("key", ["ctrl+n", "ctrl+r", "f7", "f9"])
@@ -227,7 +260,7 @@ async def go(pilot):
     c = Chat(app, pilot)
     c.prompt.write("a")
     await pilot.press("enter")
-    await c.until(lambda: c.answers and "Here" in c.answers[0])
+    await c.until(lambda: c.answers and "Here is a text" in c.answers[0])
     Path(sys.argv[1]).touch()
 app.run(auto_pilot=go)
 sys.exit(app.return_code)
@@ -244,8 +277,9 @@ def test_what_has_come_of_an_answer_is_kept_when(
     if pid == 0:
         os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
         os.execv(sys.executable, [sys.executable, "-c", IN_A_TERMINAL, str(answering)])
-    until = time.monotonic() + 60
-    while not answering.exists() and time.monotonic() < until:
+    until = time.monotonic() + FOREVER
+    while not answering.exists():
+        assert time.monotonic() < until
         if select.select([terminal], [], [], 0.1)[0]:
             os.read(terminal, 1 << 16)
     if how == "its window is closed":

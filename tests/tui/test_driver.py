@@ -22,6 +22,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from localspec.store import Store
 from localspec.tui.driver import Output, Parser, TerminalDriver
+from localspec.tui.settings import SettingsStore
 
 
 def test_no_sequence_is_too_damaged_to_go_on() -> None:
@@ -61,7 +62,10 @@ def test_what_is_written_to_a_terminal_that_is_gone_holds_nobody_up() -> None:
     assert told == [1]
 
 
-def test_a_window_closed_under_an_answer_ends_the_app_and_keeps_the_answer() -> None:
+def test_a_window_closed_under_an_answer_ends_the_app_and_keeps_the_answer(
+    settings: object,
+) -> None:
+    SettingsStore().change(model="demo")
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-m", "localspec"])

@@ -105,8 +105,9 @@ async def test_chat_ab_and_bench_run_by_them(
         await pilot.press("f5")
         bench = app.screen
         assert isinstance(bench, BenchScreen)
-        choices = bench.query_one("#drafters", SelectionList)
-        await until(pilot, lambda: choices.option_count)
+        for choices in ("#drafters", "#workloads"):
+            found = bench.query_one(choices, SelectionList)
+            await until(pilot, lambda found=found: found.option_count)
         bench.query_one("#workloads", SelectionList).deselect_all()
         bench.query_one("#file", Input).value = str(prompts)
         await pilot.click("#start")
@@ -136,7 +137,7 @@ async def test_another_engine_s_speed_is_no_baseline_of_the_answer(make_app: Mak
         await until(pilot, lambda: engine.starts == 2 and not app.engine.busy)
         assert chat.figures.tps is None, "they are of another engine"
         await pilot.press("f7")
-        await until(pilot, lambda: "baseline" in str(view._facts.content))
+        await until(pilot, lambda: "identical" in str(view._facts.content))
         rate = plain(run).decode_tps
         assert f"baseline {rate:.1f} tok/s, identical" in str(view._facts.content)
         assert "x of baseline" not in str(view._facts.content)

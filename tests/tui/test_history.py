@@ -201,9 +201,10 @@ async def test_advice_waits_for_all_runs_but_for_a_drafter_that_does_not_fit(
         return f"{place.border_title}: {shown.get()}" if place.display else ""
 
     async with app.run_test(size=(140, 45)) as pilot:
-        await opened(pilot)
+        screen = await opened(pilot)
         await pilot.press("enter")
-        view = pilot.app.screen.query_one(ReportView)
+        await until(pilot, lambda: screen.state == "report")
+        view = screen.query_one(ReportView)
         view.show(made())
         assert said(view) == ""
         for result, live, wanted in (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hub_server import HubServer
+from patience import FOREVER
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 from tiny_models import letter_vocabulary, tiny_llama
@@ -71,6 +72,7 @@ def shop(
     free = machine.Memory(total=8 << 30, free=6 << 30)
     monkeypatch.setattr(machine, "memory", lambda devices=(): free)
     monkeypatch.setattr(output, "memory", lambda: free)
+    monkeypatch.setattr("localspec.tui.screens.models.SIZES_SECONDS", FOREVER)
     own = tmp_path / "own" / "models.toml"
     monkeypatch.setattr(catalog, "user_file", lambda: own)
     hub.add(REPO, {"m-Q4_K_M.gguf": contents["target"], "m-Q8_0.gguf": contents["large"]})
@@ -143,11 +145,16 @@ class Shown:
         await self.pilot.pause()
         return self.app.screen
 
+    async def offered(self, title: str) -> None:
+        """A list of that title is open, and filled."""
+        await self.until(lambda: title in getattr(self.app.screen, "_title", ""))
+        await self.until(lambda: self.app.screen.query(OptionList))
+        await self.pilot.pause()
+
     async def bring(self, *titles: str) -> None:
         """Take what is offered first: of the quantisations and of the drafters."""
         for title in titles or ("which quantisation?", "its drafter"):
-            await self.until(lambda title=title: title in getattr(self.app.screen, "_title", ""))
-            await self.pilot.pause()
+            await self.offered(title)
             await self.press("enter")
 
     async def choose(self, name: str) -> None:
@@ -403,12 +410,12 @@ async def test_p_goes_on_with_what_was_begun_before_a_restart(
     async with opened() as m:
         await m.choose("far")
         await m.press("p")
-        await m.until(lambda: "its drafter" in getattr(m.app.screen, "_title", ""))
+        await m.offered("its drafter")
         assert "Q8_0" in m.app.screen._title
         await m.press("escape")
         q4.part.write_bytes(contents["target"][:3000])
         await m.press("p")
-        await m.until(lambda: "which quantisation?" in getattr(m.app.screen, "_title", ""))
+        await m.offered("which quantisation?")
         lines = options(m.app.screen)
         assert "‖ 3.0 kB kept" in lines[0] and "‖ 5.0 kB kept" in lines[1]
         await m.press("end", "enter")
@@ -639,7 +646,7 @@ async def asked_for_its_drafter(m: Any) -> None:
     await m.choose("far")
     await m.press("enter")
     await m.bring("which quantisation?")
-    await m.until(lambda: "its drafter" in m.app.screen._title)
+    await m.offered("its drafter")
 
 
 async def test_a_model_that_is_not_here_offers_its_drafters_with_their_sizes(
@@ -662,7 +669,7 @@ async def test_a_model_that_is_not_here_offers_its_drafters_with_their_sizes(
 
         await m.press("p")  # to use none of them yet
         await m.bring("which quantisation?")
-        await m.until(lambda: "its drafter" in m.app.screen._title)
+        await m.offered("its drafter")
         shown = [line.split()[0] for line in options(m.app.screen)]
         assert shown == ["draft", "other", "all", "none"]
         await m.press("end", "enter")

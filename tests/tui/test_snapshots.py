@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 from tui.played import Player, answer, plain
+from tui.talking import looking
 
 from localspec.errors import EngineDied
 from localspec.tui.app import LocalspecApp
@@ -51,8 +52,7 @@ async def rest(pilot: Pilot[Any]) -> None:
     quiet = 0
     while quiet < 20:
         await pilot.pause()
-        looking = any(w.group == "look" and w.is_running for w in app.workers)
-        quiet = 0 if app.engine.busy or looking else quiet + 1
+        quiet = 0 if app.engine.busy or looking(app) else quiet + 1
         await asyncio.sleep(0.01)
     app.clear_notifications()
     for field in (*app.screen.query(Input), *app.screen.query(TextArea)):

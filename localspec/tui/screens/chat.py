@@ -1435,6 +1435,7 @@ class ChatScreen(ModeScreen):
         current = self._talk.id if self._talk else None
         screen = ConversationsScreen(self._store, current, renamed)
         chosen = await self.app.push_screen_wait(screen)
+        await screen.settled()
         if chosen is None or not self._undisturbed():
             if self._talk is not None and self._talk.id in screen.deleted:
                 await self._gone()

@@ -57,6 +57,7 @@ class ConversationsScreen(Dialog[int | None]):
         self._store, self._current, self._renamed = store, current, renamed
         self._entries: list[Entry] = []
         self._shown: list[Entry] = []
+        self._changing: asyncio.Task[None] | None = None
         self.deleted: set[int] = set()
 
     def compose(self) -> ComposeResult:
@@ -126,28 +127,39 @@ class ConversationsScreen(Dialog[int | None]):
         if entry is None:
             return
         title = await self.app.push_screen_wait(Ask("Rename the conversation", entry.title))
-        if title and await self._try(lambda: self._store.rename(entry.id, title)):
-            self._renamed(entry.id, title)
+        if title:
+            await self._change(
+                lambda: self._store.rename(entry.id, title),
+                lambda: self._renamed(entry.id, title),
+            )
 
     @work
     async def action_delete(self) -> None:
         entry = self._chosen
-        if (
-            entry is not None
-            and await self.app.push_screen_wait(
-                Confirm("Delete the conversation?", entry.title, "Delete")
-            )
-            and await self._try(lambda: self._store.delete(entry.id))
+        if entry is not None and await self.app.push_screen_wait(
+            Confirm("Delete the conversation?", entry.title, "Delete")
         ):
-            self.deleted.add(entry.id)
+            await self._change(
+                lambda: self._store.delete(entry.id), lambda: self.deleted.add(entry.id)
+            )
 
-    async def _try(self, change: Callable[[], None]) -> bool:
-        """Was it done? Why not is said."""
-        done = True
-        try:
-            await asyncio.to_thread(change)
-        except LocalspecError as error:
-            done = False
-            self.notify(error.hint, title=error.message, severity="error", markup=False)
+    async def _change(self, change: Callable[[], None], changed: Callable[[], None]) -> None:
+        """``changed`` is called once it is done, also where the list was closed meanwhile and its
+        workers with it; why it is not is said."""
+
+        async def make() -> None:
+            try:
+                await asyncio.to_thread(change)
+            except LocalspecError as error:
+                self.notify(error.hint, title=error.message, severity="error", markup=False)
+            else:
+                changed()
+
+        self._changing = asyncio.create_task(make())
+        await asyncio.shield(self._changing)
         await self._read()
-        return done
+
+    async def settled(self) -> None:
+        """What is being changed is."""
+        if self._changing is not None:
+            await self._changing
