@@ -533,15 +533,14 @@ async def test_a_theme_that_is_chosen_is_what_is_drawn(make_app: MakeApp) -> Non
     async with app.run_test() as pilot:
         for theme in ("nord", "localspec-light", "nord"):
             app.theme = theme
-            await until(pilot, lambda: not app.workers)
-            await until(
-                pilot,
-                lambda: app.screen.styles.background.hex == app.theme_variables["background"],
-            )
-            background = app.screen.styles.background.hex
+            wanted = app.get_css_variables()["background"]
+
+            def drawn(wanted: str = wanted) -> bool:
+                return app.screen.styles.background.hex == wanted
+
+            await until(pilot, drawn)
             await pilot.press("f4" if theme == "nord" else "f3")  # on every screen
-            await pilot.pause()
-            assert app.screen.styles.background.hex == background
+            await until(pilot, drawn)
 
 
 async def test_the_footer_has_the_keys_and_does_what_is_clicked(make_app: MakeApp) -> None:

@@ -881,6 +881,8 @@ async def test_conversations_are_new_opened_renamed_and_deleted(chat: Any) -> No
         assert "one" in said and "two" not in said
         assert [e.title for e in Store().talks()] == ["First", "b"]
         await c.open_list()
+        screen = c.app.screen
+        assert isinstance(screen, ConversationsScreen)
         await c.pilot.press("delete")
         await c.settled()
         assert isinstance(c.app.screen, Confirm)
