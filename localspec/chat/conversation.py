@@ -51,6 +51,10 @@ class Prompt:
     dropped: int = 0
 
 
+Turns = tuple[tuple[Message, ...], int]
+"""A conversation's messages, and which of them is the oldest one in the context."""
+
+
 @dataclass
 class Conversation:
     """``messages`` alternate user, assistant, ...; ``first`` is the oldest one still in the context
@@ -83,27 +87,30 @@ class Conversation:
         """The engine died while answering; ``text`` is what had arrived, its ids are unknown."""
         self.messages.append(Message("assistant", text))
 
-    def take_back(self) -> str:
-        """Remove the last question (it got no answer) and return it."""
-        return self.messages.pop().content
-
-    def drop_answer(self) -> Message | None:
-        """Remove and return the last answer, so that another one can be generated."""
+    def drop_answer(self) -> bool:
+        """Remove the last answer, so that another one can be generated; was there one?"""
         if not self.messages or self.messages[-1].role != "assistant":
-            return None
-        return self.messages.pop()
+            return False
+        self.messages.pop()
+        return True
 
-    def put_back(self, answer: Message) -> None:
-        """Undo ``drop_answer``."""
-        self.messages.append(answer)
-
-    def drop_turn(self) -> tuple[Message, ...]:
-        """Remove and return the last question, with its answer where it has one."""
-        answer = self.drop_answer()
+    def drop_turn(self) -> bool:
+        """Remove the last question, with its answer where it has one; was there one?"""
+        self.drop_answer()
         if not self.messages:
-            return ()
-        question = self.messages.pop()
-        return (question, answer) if answer else (question,)
+            return False
+        self.messages.pop()
+        return True
+
+    @property
+    def turns(self) -> Turns:
+        """What to ``restore`` where nothing comes of what is begun now."""
+        return tuple(self.messages), self.first
+
+    def restore(self, turns: Turns) -> None:
+        """As it was then, with the turns that were dropped from the context since."""
+        messages, self.first = turns
+        self.messages[:] = messages
 
     def reset(self) -> None:
         """Forget all turns; the system message stays."""
@@ -118,24 +125,22 @@ class Conversation:
 
         When they are not, the oldest turns are dropped until half the context is free, not just
         enough of it: each drop costs a new prefill of all that follows, so it must be seldom.
-        Raises ContextTooSmall when the last question alone does not fit.
+        Raises ContextTooSmall when the last question alone does not fit; then none is dropped.
         """
-        prompt = self._render(tokenize)
-        last = len(self.messages) - 1
-        if len(prompt.ids) + reserve > n_ctx and self.first < last:
-            dropped = 0
-            while self.first < last and len(prompt.ids) > n_ctx // 2:
-                self.first += 2
-                dropped += 1
-                prompt = self._render(tokenize)
-            prompt = replace(prompt, dropped=dropped)
+        first, last = self.first, len(self.messages) - 1
+        prompt = self._render(tokenize, first)
+        if len(prompt.ids) + reserve > n_ctx:
+            while first < last and len(prompt.ids) > n_ctx // 2:
+                first += 2
+                prompt = self._render(tokenize, first)
         if len(prompt.ids) >= n_ctx:
             raise ContextTooSmall.of(len(prompt.ids), n_ctx)
-        return prompt
+        dropped, self.first = (first - self.first) // 2, first
+        return replace(prompt, dropped=dropped)
 
-    def _render(self, tokenize: Tokenize) -> Prompt:
+    def _render(self, tokenize: Tokenize, first: int) -> Prompt:
         system = [{"role": "system", "content": self.system}] if self.system else []
-        turns = [{"role": m.role, "content": m.content} for m in self.messages[self.first :]]
+        turns = [{"role": m.role, "content": m.content} for m in self.messages[first:]]
         rendered = self.template.render([*system, *turns], thinking=self.thinking)
         known = [mark for mark in self.marks if rendered.text.startswith(mark.text)]
         best = max(known, key=lambda mark: len(mark.text), default=None)

@@ -232,32 +232,28 @@ class ChatSession:
     def ask(self, text: str) -> Answer:
         """Add a question and answer it."""
         self.start()
+        undo = self._undo()
         self._again = 0
         self.conversation.ask(text)
-        return self._answer(self._seed(), self._take_back)
+        return self._answer(self._seed(), undo)
 
     def regenerate(self) -> Answer:
         """Answer the last question again, with another seed."""
         self.start()
-        old = self.conversation.drop_answer()
-        if old is None:
+        undo = self._undo()
+        if not self.conversation.drop_answer():
             raise UsageError("There is no answer to generate again.", "Ask something first.")
         self._again += 1
-        return self._answer(self._seed(), lambda: self.conversation.put_back(old))
+        return self._answer(self._seed(), undo)
 
     def edit(self, text: str) -> Answer:
         """Put ``text`` in place of the last question and answer it."""
         self.start()
-        old = self.conversation.drop_turn()
-        if not old:
+        undo = self._undo()
+        if not self.conversation.drop_turn():
             raise UsageError("There is no question to change.", "Ask something first.")
         self._again = 0
         self.conversation.ask(text)
-
-        def undo() -> None:
-            self._take_back()
-            self.conversation.messages.extend(old)
-
         return self._answer(self._seed(), undo)
 
     @property
@@ -396,16 +392,18 @@ class ChatSession:
 
         The context is the smallest that holds the prompt and the answer.
         """
+        undo = None
         if self.options.raw:
             ready = Prompt(prompt, self.engine.tokenize(prompt))
         else:
+            undo = self._undo()
             self.conversation.ask(prompt)
             # The template's whole prompt first, so that the context can be measured to it.
             ready = self.conversation.prompt(self._tokenize, 2**31, 0)
         self._open(self._run_context(len(ready.ids)))
         if len(ready.ids) >= self.n_ctx:
             raise ContextTooSmall.of(len(ready.ids), self.n_ctx)
-        return self._stream(ready, self._seed(), None if self.options.raw else self._take_back)
+        return self._stream(ready, self._seed(), undo)
 
     def _answer(self, seed: int, undo: Callable[[], None]) -> Answer:
         try:
@@ -426,8 +424,15 @@ class ChatSession:
         """Tokens that a prompt leaves for its answer at the least."""
         return min(self.options.max_tokens or self.n_ctx // 4, self.n_ctx // 4)
 
-    def _take_back(self) -> None:
-        self.conversation.take_back()
+    def _undo(self) -> Callable[[], None]:
+        """What makes the conversation, and what of it is in the context, what they are now."""
+        turns, evaluated = self.conversation.turns, self._evaluated
+
+        def undo() -> None:
+            self.conversation.restore(turns)
+            self._evaluated = evaluated
+
+        return undo
 
     def _stream(self, prompt: Prompt, seed: int, undo: Callable[[], None] | None) -> Answer:
         for text in prompt.notices:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import Conversation, Message
+from localspec.chat.conversation import Conversation
 from localspec.chat.template import CHATML, ChatTemplate
 from localspec.errors import ContextTooSmall, UsageError
 from tests.chat.scripted import END, SPECIAL, odd, said, tokenize
@@ -100,9 +100,9 @@ def test_an_answer_can_be_generated_again_from_the_same_ids() -> None:
     talk.ask("Hi")
     first = talk.prompt(tokenize, 1000, 0)
     talk.answered(first, said("Hello"))
-    assert talk.drop_answer() == Message("assistant", "Hello")
+    assert talk.drop_answer()
     assert talk.prompt(tokenize, 1000, 0).ids == first.ids
-    assert talk.drop_answer() is None
+    assert not talk.drop_answer()
 
 
 # ---- a full context --------------------------------------------------------------------------
@@ -140,10 +140,11 @@ def test_nothing_is_dropped_while_the_answer_has_room() -> None:
 
 def test_a_question_longer_than_the_context_is_refused_with_both_numbers() -> None:
     talk = long_talk(3)
-    talk.take_back()
+    talk.drop_turn()
     talk.ask("x" * 500)
     with pytest.raises(ContextTooSmall, match=r"5\d\d tokens but the context holds 400"):
         talk.prompt(tokenize, 400, 50)
+    assert talk.first == 0
 
 
 # ---- files -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from localspec.records import (
     Generation,
     StopReason,
 )
-from tests.chat.scripted import END, ScriptedEngine, model_info, odd, said, tokenize
+from tests.chat.scripted import END, ODD, ScriptedEngine, model_info, odd, said, tokenize
 
 DRAFT = DrafterSpec("small", "draft-model", Path("/models/small.gguf"), n_max=3, recommended=True)
 NGRAM = DrafterSpec("ngram", "ngram")
@@ -248,6 +249,29 @@ def test_a_question_too_long_for_the_context_is_not_kept() -> None:
         with pytest.raises(ContextTooSmall):
             chat.ask("x" * 100)
         assert chat.conversation.messages == []
+
+
+@pytest.mark.parametrize("how", ["ask", "edit"])
+@pytest.mark.parametrize("end", ["too long", "stopped", "died"])
+def test_a_question_that_comes_to_nothing_drops_no_turn_from_the_context(
+    how: str, end: str
+) -> None:
+    ends = {
+        "too long": [],
+        "stopped": [said("", stop="cancelled", tokens=(), prompt_tokens=330)],
+        "died": [("", EngineDied("signal 9", []))],
+    }
+    engine = ScriptedEngine(said("1", prompt_tokens=40), said("2"), *ends[end], said("3"))
+    with session(engine, engine=EngineOptions(ctx=400)) as chat:
+        finish(chat.ask("one?"))
+        finish(chat.ask("two?"))
+        before, held = list(chat.conversation.messages), chat.held
+        with suppress(ContextTooSmall, EngineDied):
+            finish(getattr(chat, how)("x" * (500 if end == "too long" else 320)))
+        assert chat.conversation.messages == before
+        assert chat.held == (None if end == "died" else held)
+        finish(chat.ask("three?"))
+    assert "one?" in "".join(chr(i) for i in engine.prompts[-1] if i < ODD)
 
 
 def test_dropped_turns_are_said() -> None:
