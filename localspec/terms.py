@@ -24,8 +24,8 @@ TERMS: dict[str, Term] = {
     "baseline": Term(
         "baseline",
         "The same model without a drafter. It is measured, never assumed: from the last answer "
-        "with speculation off, or when you ask for it. Its age stands beside it, and where "
-        "there is room its context depth, because decoding slows as the context fills.",
+        "of at least 16 tokens with speculation off, or when you ask for it. Its age stands beside "
+        "it, and where there is room its context depth: decoding slows as the context fills.",
     ),
     "tok/s of a bench": Term(
         "tok/s",

@@ -174,6 +174,21 @@ async def test_the_last_question_can_be_changed_or_left_as_it_is(chat: Any) -> N
         assert [t.content for t in Store().talk(1).turns] == ["a", "one", "c", "three"]
 
 
+async def test_what_was_being_written_waits_until_the_last_question_is_changed(chat: Any) -> None:
+    async with chat(Player("one", "two")) as c:
+        await c.ask("a")
+        c.prompt.write("a draft")
+        for key, wanted in (("f10", "a"), ("f10", "a"), ("escape", "a draft"), ("f10", "a")):
+            await c.press(key)
+            assert c.prompt.text == wanted
+        c.prompt.write("b")
+        await c.press("enter")
+        await c.until(lambda: c.answers == ["two"])
+        assert (c.questions, c.prompt.text) == (["b"], "a draft")
+        await c.press("f10", "ctrl+n")
+        assert (c.questions, c.prompt.text) == ([], "a draft")
+
+
 async def test_the_title_goes_with_the_first_question_until_it_gets_a_name(chat: Any) -> None:
     async with chat(Player("one", "two", "three", "four")) as c:
         await c.ask("a")

@@ -332,7 +332,8 @@ class ChatScreen(ModeScreen):
         self._fresh = False
         self._figured = 0.0  # when the figures were drawn last
         self._thought = [0, 0.0]  # tokens and seconds of thinking so far
-        self._editing = False
+        self._draft: str | None = None
+        """While the last question is being changed: what stood in the prompt before."""
         # here, not when it is mounted: all styles would be looked up a second time
         self.set_class(not self.localspec.settings.values.panel, "-no-panel")
         self.set_class(self.localspec.few_colours, "-few-colours")
@@ -733,11 +734,11 @@ class ChatScreen(ModeScreen):
         if not self._idle() or not message.text.strip():
             return
         prompt = self.query_one(Prompt)
-        prompt.write(prompt.text.removeprefix(message.text))  # what was typed since then stays
+        kind: Kind = "ask" if self._draft is None else "edit"
+        since = prompt.text.removeprefix(message.text)
+        prompt.write(self._stop_editing() + since)
         prompt.remember(message.text)
         self._keep_question(message.text)
-        kind: Kind = "edit" if self._editing else "ask"
-        self._stop_editing()
         self._begin(Asking(kind, message.text))
 
     def action_regenerate(self) -> None:
@@ -757,17 +758,20 @@ class ChatScreen(ModeScreen):
     def action_edit(self) -> None:
         questions = self.query(Question)
         if self._idle() and self._has_answers():
-            self._editing = True
-            self.refresh_bindings()
             prompt = self.query_one(Prompt)
+            if self._draft is None:
+                self._draft = prompt.text
+            self.refresh_bindings()
             prompt.border_title = "Change the last question (Esc leaves it as it is)"
             prompt.write(questions.last().text)
             prompt.focus()
 
-    def _stop_editing(self) -> None:
-        self._editing = False
+    def _stop_editing(self) -> str:
+        """What stood in the prompt before."""
+        draft, self._draft = self._draft or "", None
         self.query_one(Prompt).border_title = None
         self.refresh_bindings()
+        return draft
 
     # ---- where keys go ------------------------------------------------------------------------
 
@@ -775,14 +779,13 @@ class ChatScreen(ModeScreen):
         if action == "stop":
             return self.engine.runs_for(self.MODE)
         if action == "keep_question":
-            return self._editing
+            return self._draft is not None
         if action in ("leave", "write"):
             return (self.focused is self.query_one(Prompt)) == (action == "leave")
         return super().check_action(action, parameters)
 
     def action_keep_question(self) -> None:
-        self._stop_editing()
-        self.query_one(Prompt).clear()
+        self.query_one(Prompt).write(self._stop_editing())
 
     def action_leave(self) -> None:
         self._scroll.focus()
@@ -1384,7 +1387,8 @@ class ChatScreen(ModeScreen):
         self._saved = talk
         self._own_system = talk.system if talk else None
         self._shown += 1
-        self._stop_editing()
+        if self._draft is not None:
+            self.action_keep_question()
         self.figures = Figures()
         if self._facts is not None:
             self._follow_baseline(self._facts.setup)

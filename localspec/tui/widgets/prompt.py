@@ -10,8 +10,14 @@ from textual.message import Message
 
 from localspec.tui.widgets.writing import Writing
 
-LONG = 500
-"""A text of more lines is not wrapped: wrapping it anew takes longer than a person waits for."""
+LONG, LONG_LINE = 500, 4_000
+"""A text of more lines, or with a line of more characters, is not wrapped: wrapping it anew at each
+key takes longer than a person waits for."""
+
+
+def is_long(text: str) -> bool:
+    lines = text.split("\n")
+    return len(lines) > LONG or max(map(len, lines)) > LONG_LINE
 
 
 class Prompt(Writing):
@@ -56,7 +62,7 @@ class Prompt(Writing):
 
     def write(self, text: str) -> None:
         """Put ``text`` in place of what is there, the cursor at its end."""
-        long = text.count("\n") >= LONG
+        long = is_long(text)
         if long:
             self.soft_wrap = False
         self.load_text(text)
@@ -89,7 +95,7 @@ class Prompt(Writing):
 
     async def _on_paste(self, event: events.Paste) -> None:
         """What is pasted is put in afterwards, by the class above."""
-        if self.document.line_count + event.text.count("\n") > LONG:
+        if is_long(self.text + event.text):
             self.soft_wrap = False
 
     @on(events.Resize)
