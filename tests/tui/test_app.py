@@ -618,10 +618,13 @@ async def test_the_tint_of_drafted_text_is_left_of_256_colours(
         assert plain != drafted
 
 
+LONG_LINES = "".join(f"{i}: a line longer than the field {'x' * 80}\n" for i in range(600))
+
+
+@pytest.mark.parametrize("text", [LONG_LINES, "no end 漢字 " * 500], ids=["lines", "one line"])
 async def test_a_long_question_is_not_wrapped_and_sent_as_it_is(
-    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    text = "".join(f"{i}: a line that is longer than the field {'x' * 80}\n" for i in range(600))
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         prompt = app.screen.query_one(Prompt)
