@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from localspec import __version__, interrupts
+from localspec.streams import silence
 
 if TYPE_CHECKING:
     import typer
@@ -43,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:  # nobody reads it any more
-        _speak_no_more()
+    except BrokenPipeError:
+        silence(sys.stdout)
     except OSError as error:
         code = _unwritten(error)
     if argv is None:
@@ -98,14 +99,9 @@ def _run(args: list[str]) -> int:
 
 
 def _unwritten(error: OSError) -> int:
-    _speak_no_more()
+    silence(sys.stdout)
     reason = error.strerror or str(error)
     return _say(f"What was to be shown could not be written: {reason}.", "Make room for it.", 1)
-
-
-def _speak_no_more() -> None:
-    """Python flushes stdout at its end, and would complain once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _problem(error: typer.TyperException) -> str:

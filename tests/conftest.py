@@ -23,6 +23,8 @@ from tiny_models import (
 
 LONGEST = "test_identity.py"
 
+os.environ.pop("PYTHONUNBUFFERED", None)  # what is started writes as it does for a person
+
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     # Threads of two engines that wait for one another on the same cores are 20 times as slow, so
     # each worker, with the engines it starts, keeps to one core; the first, which has the longest

@@ -20,6 +20,7 @@ from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
 from localspec.paths import written
 from localspec.records import ChatOptions, Counts, DrafterSettings, DraftLength, Generation
+from localspec.streams import silence
 from localspec.units import folded, many, passes
 
 INTERRUPTED = 130
@@ -86,8 +87,7 @@ def run(options: ChatOptions, prompt: str) -> int:
 
 def reader_gone() -> int:
     """Nobody reads stdout any more (``| head``); returns the exit code."""
-    # Python would complain once more when it flushes stdout at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    silence(sys.stdout)
     return BROKEN_PIPE
 
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from textual import events
 from textual.drivers.linux_driver import LinuxDriver
 
+from localspec.streams import silence
 from localspec.tui.pasting import PastingParser
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Output:
             do()
         except OSError:
             self._is_gone = True
+            silence(self._file)
             self._gone()
 
     def __getattr__(self, name: str) -> Any:

@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from patience import FOREVER
@@ -41,13 +42,14 @@ def test_no_sequence_is_too_damaged_to_go_on() -> None:
         assert keys[-1] == "z"
 
 
-def test_what_is_written_to_a_terminal_that_is_gone_holds_nobody_up() -> None:
-    class Gone(io.StringIO):
+def test_what_is_written_to_a_terminal_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
+    class Gone(io.TextIOWrapper):
         def write(self, _text: str) -> int:
             raise OSError(errno.EIO, "Input/output error")
 
     told: list[int] = []
-    writer = WriterThread(Output(Gone(), lambda: told.append(1)))
+    terminal = Gone((tmp_path / "terminal").open("wb"))
+    writer = WriterThread(Output(terminal, lambda: told.append(1)))
 
     def write() -> None:
         for _ in range(3 * MAX_QUEUED_WRITES):
