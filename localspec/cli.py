@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _unwritten(error)
     if argv is None:
         interrupts.no_more()
-    sys.exit(code)
+    sys.exit(interrupts.exit_code(code))
 
 
 def _on_a_terminal() -> bool:

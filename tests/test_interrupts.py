@@ -13,9 +13,31 @@ from localspec import interrupts
 @pytest.fixture(autouse=True)
 def _as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(interrupts, "_heard", float("-inf"))
-    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(interrupts, "_told", None)
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_end_it_ends_as_by_ctrl_c_with_a_code_of_its_own(number: signal.Signals) -> None:
+    interrupts.one_at_a_time()
+    assert interrupts.exit_code(130) == 130
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(number)
+    press()  # the same wish
+    assert interrupts.exit_code(130) == 128 + number
+    interrupts.no_more()
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_what_nohup_has_ignored_stays_so() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interrupts.one_at_a_time()
+    signal.raise_signal(signal.SIGHUP)
+    interrupts.no_more()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
 def press() -> None:

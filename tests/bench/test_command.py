@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from impatience import press_ctrl_c, slow_to_end
+from patience import FOREVER
+from terminal import Terminal
 
 from localspec.bench import command, history
 from localspec.bench.command import bench, select
@@ -349,6 +352,29 @@ def test_ctrl_c_leaves_the_table_the_file_and_exit_code_130(options, tmp_path):
     result = read(options)
     assert result["status"] == "interrupted"
     assert {c["status"] for c in result["candidates"]} == {"interrupted"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_bench_whose_terminal_is_gone_is_kept(options, tmp_path, number):
+    """The connection broke, or the machine goes down: what was finished is in the history."""
+    data = tmp_path / "data"
+    arguments = [
+        "bench", "--model", options.model, "--drafter", "ngram", "--workload",
+        options.workloads[0], "--max-tokens", "200", "--ignore-eos", "--runs", "500",
+        "--threads", "1",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "localspec", *arguments]
+    own = {**slow_to_end(tmp_path), "TERM": "xterm", "XDG_DATA_HOME": str(data)}
+    with Terminal(command, env=own, columns=100, lines=30) as terminal:
+        terminal.wait_for("3000 runs on")
+        terminal.until(lambda: re.search(r"[1-9]\d*/3000", terminal.text), "run")
+        if number == signal.SIGHUP:
+            terminal.hang_up()
+        terminal.process.send_signal(number)
+        assert terminal.process.wait(FOREVER) == 128 + number
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(data))
+        assert [kept.status for kept in history.past()] == ["interrupted"]
 
 
 def test_a_wrong_token_now_and_then_is_loud_and_fails_a_strict_bench(
