@@ -19,13 +19,13 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import Checkbox, Input, OptionList, SelectionList, Static
 from textual.widgets._toast import Toast
-from tui.talking import until
+from tui.talking import seen, until
 
 from localspec.bench import command, foresight, history
 from localspec.bench.runner import Running, WarmingUp
 from localspec.catalog import resolve_target
 from localspec.engine.client import Engine
-from localspec.errors import UsageError
+from localspec.errors import StoreError, UsageError
 from localspec.hub import speed_bench
 from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import SWITCHING
@@ -259,6 +259,33 @@ async def test_a_stop_before_anything_is_measured_leaves_the_result_before_with_
             assert text(screen, "#progress Static") == "Finished; kept as number 1 of the history."
             assert text(screen, "#remarks") == remarks
             assert screen.query_one(ReportView).query_one(Figures).row_count == 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+async def test_the_latest_remark_is_whole_in_sight_and_those_before_it_a_few_keys_away(
+    app: LocalspecApp, workload: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    def full(_result: Any) -> int:
+        raise StoreError(f"It is not kept{', nor is that' * 12}.", "Make room.")
+
+    measure = command.measure
+
+    def disturbed(selection: Any, show: Any, *given: Any) -> Any:
+        for i in range(20):
+            show.say(f"warning {i}: the machine is busy.")
+        return measure(selection, show, *given)
+
+    monkeypatch.setattr(command, "measure", disturbed)
+    monkeypatch.setattr(history, "keep", full)
+    async with app.run_test(size=size) as pilot:
+        screen = await choose(pilot, workload)
+        await pilot.press("s")
+        await until(pilot, lambda: screen.state == "done")
+        await until(pilot, lambda: "It is not kept" in seen(app) and "Make room." in seen(app))
+        assert "warning 0:" not in seen(app)
+        await pilot.press("shift+tab", "home")
+        await until(pilot, lambda: "warning 0:" in seen(app))
+        assert screen.query_one(Figures).region.y < size[1] / 2
 
 
 async def test_no_estimate_is_said_of_what_is_refused(
