@@ -128,6 +128,22 @@ async def test_a_filter_is_not_written_over_by_what_was_looked_for_before_it(
         assert screen.query_one("#list Figures", Figures).row_count == 0
 
 
+async def test_why_the_history_cannot_be_read_stands_there_until_it_can(
+    app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = store_file().read_bytes()
+    store_file().write_bytes(b"no database, but long enough to be taken for one" * 100)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f6")
+        said = app.screen.query_one("#said", Static)
+        await until(pilot, lambda: "cannot be used: file is not a database." in str(said.content))
+        assert said.region.height > 1
+        store_file().write_bytes(kept)
+        await pilot.press("f5")
+        await opened(pilot)
+        assert "database" not in str(said.content)
+
+
 def numbers(screen: HistoryScreen) -> list[str]:
     table = screen.query_one("#list Figures", Figures)
     return [str(table.get_row_at(i)[0]).split()[-1] for i in range(table.row_count)]
