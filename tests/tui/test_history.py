@@ -574,6 +574,15 @@ async def test_a_narrow_terminal_has_what_matters_and_the_rest_in_a_line(
         assert not hidden.display
 
 
+async def test_on_a_narrow_terminal_those_of_one_day_differ_by_their_hour(
+    app: LocalspecApp,
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = (await opened(pilot)).query_one("#list Figures", Figures)
+        when = titles(table).index("when")
+        assert [str(table.get_row_at(i)[when]) for i in range(2)] == ["11-21 10:00", "11-20 10:00"]
+
+
 async def test_the_footer_offers_what_the_keys_do_where_they_are(app: LocalspecApp) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)
