@@ -409,6 +409,24 @@ async def test_a_plots_line_goes_through_its_marks(app: LocalspecApp) -> None:
             assert re.search(r"●([\u2801-\u28ff])\1+●", str(canvas.render())), share
 
 
+async def test_of_drafters_at_one_length_none_hides_another(app: LocalspecApp) -> None:
+    """Of values that differ by less than a row only the last mark was to be seen."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        for plot, value in ((SpeedPlot, 101.0), (ReachPlot, 71.0)):
+            shown = pilot.app.screen.query_one(plot)
+            canvas = shown.query_one(Canvas)
+            await until(pilot, lambda canvas=canvas: canvas.size.height > 3)
+            shown.draw([Series(f"one {i}", (5,), (value + i / 10,)) for i in range(4)])
+            canvas._draw()
+            lines = str(canvas.render()).split("\n")
+            marks = sorted((ln.index(mark), mark) for mark in "●▲■◆" for ln in lines if mark in ln)
+            assert [mark for _, mark in marks] == list("●▲■◆"), "as in the legend"
+            (tick,) = [line.index("┬") for line in lines if "┬" in line]
+            assert marks[1][0] < tick < marks[2][0]
+
+
 async def test_each_of_several_baselines_has_a_line_of_its_own(app: LocalspecApp) -> None:
     """Of two bases at two temperatures all four were dashed alike."""
     async with app.run_test(size=(140, 45)) as pilot:
