@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench import command, resume
+from localspec.bench import command, history, resume
 from localspec.bench.analysis import analyse
 from localspec.bench.plan import Base
 from localspec.bench.progress import Quiet
@@ -421,6 +421,25 @@ def test_a_resumed_bench_is_one_whole_result(interrupted, capsys):
     out = capsys.readouterr().out
     rows = len(result["rows"])
     assert f"5 of {rows} runs are from an earlier sitting" in " ".join(out.split())
+
+
+def test_in_the_history_it_takes_the_place_of_what_it_goes_on_with(
+    interrupted, tmp_path, monkeypatch
+):
+    """Once: what is gone on with a second time is a bench of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    before, again = read(interrupted), tmp_path / "again.json"
+    again.write_text(Path(interrupted.json).read_text())
+    one = history.keep(before)
+    other = history.keep({**before, "created": "2026-01-01T10:00:00+00:00"})
+
+    def kept():
+        return {p.id: p.status for p in history.past()}
+
+    assert command.bench(BenchOptions(model="", resume=interrupted.json)) == 0
+    assert kept() == {one: "complete", other: "interrupted"}
+    assert command.bench(BenchOptions(model="", resume=str(again))) == 0
+    assert kept() == {one: "complete", other: "interrupted", other + 1: "complete"}
 
 
 def test_how_to_go_on_is_said_and_works_though_no_file_was_asked_for(
