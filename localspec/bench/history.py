@@ -19,6 +19,7 @@ from localspec.units import shortened
 
 Json = dict[str, Any]
 LAST = "last"
+NOTHING_NEW = "No run came to its end: nothing was measured."
 MOST_DIGITS = 18
 """Of a number; SQLite has none of more than 19."""
 KEYS = {"schema", "candidates", "rows", "prompts"}
@@ -70,6 +71,14 @@ def keep(result: Json, store: Store | None = None) -> int:
     store = store or Store()
     target, part = result["target"]["name"], _part_of(result, store)
     return store.keep_bench(_time(result["created"]), target, _summary(result), result, part)
+
+
+def has_new(result: Json) -> bool:
+    """Was a run finished in this sitting? One that was not stopped has come to its end."""
+    sitting = len(result["resumed"] or ())
+    return result["status"] != "interrupted" or any(
+        row["sitting"] == sitting and "cancelled" not in row["flags"] for row in result["rows"]
+    )
 
 
 def _part_of(result: Json, store: Store) -> int | None:

@@ -22,7 +22,8 @@ from textual.widgets._toast import Toast
 from tui.talking import seen, until
 
 from localspec.bench import command, foresight, history
-from localspec.bench.runner import Running, WarmingUp
+from localspec.bench.progress import Quiet
+from localspec.bench.runner import Event, Ran, Running, WarmingUp
 from localspec.catalog import resolve_target
 from localspec.engine.client import Engine
 from localspec.errors import StoreError, UsageError
@@ -40,6 +41,7 @@ from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
 from localspec.tui.widgets.report_view import Figures, ReportView
 
 MakeApp = Callable[..., LocalspecApp]
+NOTHING = "No run came to its end: nothing was measured."
 PROMPTS = "Why is the sky blue?\nName three rivers of Europe.\nCount from one to ten, please.\n"
 
 
@@ -259,7 +261,35 @@ async def test_a_stop_before_anything_is_measured_leaves_the_result_before_with_
             assert screen.state == "done"
             assert text(screen, "#progress Static") == "Finished; kept as number 1 of the history."
             assert text(screen, "#remarks") == remarks
+            assert [n.message for n in app._notifications] == [NOTHING]
             assert screen.query_one(ReportView).query_one(Figures).row_count == 2
+
+
+async def test_a_bench_gone_on_with_and_stopped_in_its_warm_up_stays_as_it_was_kept(
+    app: LocalspecApp, workload: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, until_then = command.measure, Ran
+
+    class Stopping(Quiet):
+        def __call__(self, event: Event) -> None:
+            if isinstance(event, until_then):
+                raise KeyboardInterrupt
+
+    def stopped(selection: Any, _show: Any, *given: Any) -> Any:
+        return measure(selection, Stopping(), *given)
+
+    monkeypatch.setattr(command, "measure", stopped)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await choose(pilot, workload)
+        await pilot.press("s")
+        await until(pilot, lambda: screen.state == "done")
+        kept, until_then = history.read("1"), WarmingUp
+        await pilot.press("r")
+        await until(pilot, lambda: [n.message for n in app._notifications] == [NOTHING])
+        assert screen.state == "done"
+        assert [p.id for p in history.past()] == [1]
+        assert history.read("1") == kept
+        await until(pilot, lambda: "r Go on" in str(screen.query_one(Footer).render()))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 45)])

@@ -349,6 +349,10 @@ class BenchScreen(ModeScreen):
         self.state = "measuring"
         try:
             result, number = await job
+            if result is None:
+                from localspec.bench.history import NOTHING_NEW
+
+                self.notify_here(NOTHING_NEW)
         except LocalspecError as error:
             self.tell(error)
             result = None
@@ -383,7 +387,7 @@ class BenchScreen(ModeScreen):
         except KeyboardInterrupt:  # before there was a run
             return None, None
         result = result_of(report)
-        if not result["rows"]:
+        if not (result["rows"] and history.has_new(result)):
             return None, None
         try:
             return result, history.keep(result)
