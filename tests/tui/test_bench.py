@@ -611,6 +611,12 @@ async def test_a_file_of_prompts_that_can_be_none_is_said_below(
         await until(pilot, lambda: text(screen, "#estimate").find(said[name[0] != "~"]) >= 0)
 
 
+async def test_what_a_text_file_holds_is_said_whole_on_a_narrow_terminal(app: LocalspecApp) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f5")
+        await until(pilot, lambda: "─ in a folder a .txt is one prompt ─" in seen(app))
+
+
 async def test_drafters_that_are_not_here_cannot_be_chosen(make_app: MakeApp) -> None:
     from localspec.catalog import NGRAM, DrafterSpec, Target
 
