@@ -1224,7 +1224,7 @@ async def test_without_any_model_the_person_is_led_to_one(
     )
     monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: first)
     missing = LocalspecError("The demo is not installed.")
-    monkeypatch.setattr("localspec.tui.screens.first_start.find_demo", lambda: missing)
+    monkeypatch.setattr("localspec.tui.screens.first_start.find_demo", lambda *_: missing)
     async with chat(Player()) as c:
         await c.until(lambda: "far Q4_K_M" in c.welcome)
         await c.until(lambda: isinstance(c.app.screen, FirstStartScreen))
