@@ -601,7 +601,8 @@ Workloads = Annotated[
         help="Comma list: chat8, code9 (both are the default), rewrite, summarise, json, "
         "reasoning, multilingual, long-context, speed-bench (from the Hub; also "
         "speed-bench:CATEGORY); or prompts of your own: a .txt (one a line), "
-        ".jsonl or .json (prompts, OpenAI messages, a saved conversation), .md, a folder.",
+        ".jsonl or .json (prompts, OpenAI messages, a saved conversation), .md, a folder "
+        "(in which each .txt is one prompt).",
     ),
 ]
 OnePrompt = Annotated[

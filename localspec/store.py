@@ -280,14 +280,28 @@ class Store:
     # ---- benchmarks ---------------------------------------------------------------------------
 
     def keep_bench(
-        self, created: float, target: str, summary: dict[str, Any], result: dict[str, Any]
+        self,
+        created: float,
+        target: str,
+        summary: dict[str, Any],
+        result: dict[str, Any],
+        instead_of: int | None = None,
     ) -> int:
-        """Keep a benchmark's whole result; returns its number, which no other will ever have."""
+        """Keep a benchmark's whole result; returns its number, which no other will ever have:
+        that of the one that it takes the place of, if that is still there."""
         packed = zlib.compress(json.dumps(result, allow_nan=False).encode())
+        facts = created, _encodable(target), json.dumps(summary, allow_nan=False), packed
         with self.connection() as db:
+            if instead_of is not None:
+                changed = db.execute(
+                    "UPDATE benches SET created = ?, target = ?, summary = ?, result = ?"
+                    " WHERE id = ?",
+                    (*facts, instead_of),
+                )
+                if changed.rowcount:
+                    return instead_of
             added = db.execute(
-                "INSERT INTO benches (created, target, summary, result) VALUES (?, ?, ?, ?)",
-                (created, _encodable(target), json.dumps(summary, allow_nan=False), packed),
+                "INSERT INTO benches (created, target, summary, result) VALUES (?, ?, ?, ?)", facts
             )
             assert added.lastrowid is not None
             return added.lastrowid

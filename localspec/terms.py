@@ -178,7 +178,7 @@ TERMS: dict[str, Term] = {
     "change": Term(
         "change",
         "The later result / the earlier one, prompt by prompt, with its 95 % confidence interval. "
-        "tok/s also carry the heat and load of two different hours; speedups, each measured "
+        "tok/s also carry the heat and load of two different times; speedups, each measured "
         "against its own baseline, do not. REGRESSION: shown to be slower; better: to be faster, "
         "at 95 % confidence, corrected for the number of rows.",
     ),

@@ -102,6 +102,18 @@ def test_a_benchmark_is_kept_whole_listed_and_deleted(store: Store) -> None:
     assert store.keep_bench(3e9, "demo", {}, {}) == later + 1
 
 
+def test_a_benchmark_takes_the_place_of_another_that_is_there(store: Store) -> None:
+    first, other = (store.keep_bench(when, "demo", {}, {}) for when in (1e9, 2e9))
+    assert store.keep_bench(3e9, "whole", {"all": 1}, {"rows": [1]}, first) == first
+    assert [(b.id, b.created, b.target, b.summary) for b in store.benches()] == [
+        (first, 3e9, "whole", {"all": 1}),
+        (other, 2e9, "demo", {}),
+    ]
+    assert store.bench(first) == {"rows": [1]}
+    store.delete_bench(first)
+    assert store.keep_bench(3e9, "whole", {}, {}, first) == other + 1
+
+
 def test_a_title_given_by_another_process_stays(store: Store) -> None:
     here = store.save(TALK)
     store.rename(here.id or 0, "There")

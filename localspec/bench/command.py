@@ -120,14 +120,18 @@ def bench(options: BenchOptions) -> int:
     )  # first: a table cut by a closed pipe must not cost the files
     console = make_console()
     console.print(tables.render(result, console))
-    if result["resume"] is not None and any(r["tokens"] for r in result["rows"]):
+    new = history.has_new(result)
+    if not new and not options.quiet:
+        make_console(stderr=True).print(history.NOTHING_NEW, markup=False)
+    ended = any(r["tokens"] and "cancelled" not in r["flags"] for r in result["rows"])
+    if result["resume"] is not None and ended:
         _say_how_to_go_on(options, result, failed)
     code = _exit_code(report, strict=options.strict)
     if code != INTERRUPTED:
         failed = failed or gates.failure(options, result)
         if options.fail_on_regression is not None and not options.quiet:
             make_console(stderr=True).print(gates.against(result), markup=False, highlight=False)
-    if options.save and result["rows"]:
+    if options.save and result["rows"] and new:
         failed = _save(result) or failed
     if failed is not None and code != INTERRUPTED:
         raise failed

@@ -19,6 +19,7 @@ from localspec.units import shortened
 
 Json = dict[str, Any]
 LAST = "last"
+NOTHING_NEW = "No run came to its end: nothing was measured."
 MOST_DIGITS = 18
 """Of a number; SQLite has none of more than 19."""
 KEYS = {"schema", "candidates", "rows", "prompts"}
@@ -65,10 +66,35 @@ class Past:
 
 
 def keep(result: Json, store: Store | None = None) -> int:
-    """Keep a result; returns its number. Raises ``StoreError``."""
-    created = datetime.fromisoformat(result["created"]).timestamp()
-    target = result["target"]["name"]
-    return (store or Store()).keep_bench(created, target, _summary(result), result)
+    """Keep a result, in the place of the one that it goes on with; returns its number. Raises
+    ``StoreError``."""
+    store = store or Store()
+    target, part = result["target"]["name"], _part_of(result, store)
+    return store.keep_bench(_time(result["created"]), target, _summary(result), result, part)
+
+
+def has_new(result: Json) -> bool:
+    """Was a run finished in this sitting? One that was not stopped has come to its end."""
+    sitting = len(result["resumed"] or ())
+    return result["status"] != "interrupted" or any(
+        row["sitting"] == sitting and "cancelled" not in row["flags"] for row in result["rows"]
+    )
+
+
+def _part_of(result: Json, store: Store) -> int | None:
+    """The number of the interrupted one that has the sittings which ``result`` goes on with."""
+    if not (before := result.get("resumed")):
+        return None
+    for kept in store.benches():
+        if kept.summary["status"] == "interrupted" and kept.created == _time(before[-1]["created"]):
+            section = (store.bench(kept.id) or {}).get("resume") or {}
+            if section.get("sittings") == before:
+                return kept.id
+    return None
+
+
+def _time(created: str) -> float:
+    return datetime.fromisoformat(created).timestamp()
 
 
 def check(store: Store | None = None) -> None:

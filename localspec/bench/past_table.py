@@ -56,11 +56,11 @@ NARROWEST = 8
 
 def fitting(found: Sequence[Past], room: int, gap: int) -> tuple[Column, ...]:
     """The columns so that those up to the verdict stand within ``room``, with ``gap`` between two:
-    if need be the day without its hour; else "when" comes after it, and names are shortened as far
+    if need be without the year; else "when" comes after it, and names are shortened as far
     as it takes."""
     no, when, target, best, speed, judged, *others = HISTORY
-    on_day = replace(when, cell=lambda p, _: f"{p.day.split()[0]}…")
-    for dated in (when, on_day):
+    in_year = replace(when, cell=lambda p, _: p.day.partition("-")[2])
+    for dated in (when, in_year):
         wanted = (no, dated, target, best, speed, judged)
         if sum(gap + _widest(column, found) for column in wanted) <= room:
             return (*wanted, *others)
@@ -234,7 +234,7 @@ def remarks(compared: Compared) -> list[str]:
         )
     if compared.changes:
         lines.append(
-            "tok/s also hold the heat and load of two different hours; speedups, each measured "
+            "tok/s also hold the heat and load of two different times; speedups, each measured "
             "against its own baseline, do not."
         )
     return lines

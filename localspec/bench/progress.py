@@ -30,7 +30,7 @@ from localspec.units import duration
 
 PHASES = {
     "main": "measuring",
-    "repeat": "again, since the machine was disturbed",
+    "repeat": "again, what was disturbed or crashed",
     "confirm": "measuring the winner again",
 }
 

@@ -324,7 +324,7 @@ class Runner:
                     self._sessions.use(one)
                     generation = self._warm(one)
                 except EngineDied as error:
-                    self._crashed(candidates, error)
+                    self._crashed(candidates, error, "It is tried again.")
                 except LocalspecError as error:
                     if one in self._plan.references:
                         raise
@@ -572,7 +572,7 @@ class Runner:
         except EngineDied as error:
             crashed = Row(slot, None, frozenset({"crashed"}), sitting=self._sitting)
             self._keep(crashed, done, total, rest)
-            self._crashed([candidate], error)
+            self._crashed([candidate], error, "Its other runs go on.")
             return
         except LocalspecError as error:
             self._refused([candidate], error)
@@ -627,7 +627,9 @@ class Runner:
 
     # ---- trouble ------------------------------------------------------------------------------
 
-    def _crashed(self, candidates: Sequence[Candidate], error: EngineDied) -> None:
+    def _crashed(self, candidates: Sequence[Candidate], error: EngineDied, then: str) -> None:
+        """``then``: what follows, unless they are given up. Whether a run is made again is known
+        only when the others are made."""
         for candidate in candidates:
             status = self._status[candidate.key]
             status.state = "crashed"
@@ -635,7 +637,7 @@ class Runner:
             status.crashes += 1
             status.given_up = status.crashes >= CRASHES
         which = candidates[0]
-        then = "It is given up." if self._status[which.key].given_up else "It is tried again."
+        then = "It is given up." if self._status[which.key].given_up else then
         self._tell(Notice(f"{which.key}: {error.message} {then}"))
         self._sessions.restart()
 

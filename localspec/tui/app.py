@@ -310,15 +310,15 @@ class LocalspecApp(Polite, InOrder):
     @work(group="begin")
     async def _begin(self) -> None:
         """No model is here: the way to the first one."""
-        from localspec.tui.screens.first_start import FirstStartScreen
+        from localspec.tui.screens.first_start import COMES_ALONG, DEMO, FirstStartScreen
 
         if any(isinstance(screen, FirstStartScreen) for screen in self.screen_stack):
             return
         chosen = await self.push_screen_wait(FirstStartScreen(self.first_download))
         if chosen is None:
             return
-        if chosen.what == "demo":
-            self.use(model="demo")
+        if chosen.what in (DEMO, COMES_ALONG):
+            self.use(model=chosen.what)
             return
         if chosen.what == "pull":
             name, quant = chosen.name, chosen.quant

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench import command, resume
+from localspec.bench import command, history, resume
 from localspec.bench.analysis import analyse
 from localspec.bench.plan import Base
 from localspec.bench.progress import Quiet
 from localspec.bench.rows import pair_up
-from localspec.bench.runner import Ran, Runner, Starting, WarmingUp
+from localspec.bench.runner import Ran, Runner, Running, Starting, WarmingUp
 from localspec.errors import UsageError
 from localspec.machine import Sample
 from localspec.records import BenchOptions, EngineOptions
@@ -347,6 +347,17 @@ class Interrupting(Quiet):
                 raise KeyboardInterrupt
 
 
+class StoppedEarly(Quiet):
+    """Presses Ctrl-C in the warm-up, or in the first run."""
+
+    def __init__(self, when):
+        self.when = when
+
+    def __call__(self, event):
+        if isinstance(event, self.when) and (self.when is WarmingUp or event.tokens):
+            raise KeyboardInterrupt
+
+
 def stop_after(monkeypatch, runs=10**6):
     monkeypatch.setattr(command, "display", lambda *_, **__: Interrupting(runs))
 
@@ -421,6 +432,48 @@ def test_a_resumed_bench_is_one_whole_result(interrupted, capsys):
     out = capsys.readouterr().out
     rows = len(result["rows"])
     assert f"5 of {rows} runs are from an earlier sitting" in " ".join(out.split())
+
+
+def test_in_the_history_it_takes_the_place_of_what_it_goes_on_with(
+    interrupted, tmp_path, monkeypatch
+):
+    """Once: what is gone on with a second time is a bench of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    before, again = read(interrupted), tmp_path / "again.json"
+    again.write_text(Path(interrupted.json).read_text())
+    one = history.keep(before)
+    other = history.keep({**before, "created": "2026-01-01T10:00:00+00:00"})
+
+    def kept():
+        return {p.id: p.status for p in history.past()}
+
+    assert command.bench(BenchOptions(model="", resume=interrupted.json)) == 0
+    assert kept() == {one: "complete", other: "interrupted"}
+    assert command.bench(BenchOptions(model="", resume=str(again))) == 0
+    assert kept() == {one: "complete", other: "interrupted", other + 1: "complete"}
+
+
+@pytest.mark.parametrize("when", [WarmingUp, Running], ids=["warming-up", "running"])
+def test_where_no_run_was_finished_nothing_is_kept_and_it_is_said(
+    interrupted, tmp_path, monkeypatch, capsys, when
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(command, "display", lambda *_, **__: StoppedEarly(when))
+    monkeypatch.setattr(
+        Runner.__init__, "__kwdefaults__", {**Runner.__init__.__kwdefaults__, "interval": 0.0}
+    )
+    before = read(interrupted)
+    number = history.keep(before)
+    again = str(tmp_path / "again.json")
+    asked = [BenchOptions(model="", resume=interrupted.json), replace(interrupted, json=again)]
+    for options, goes_on in zip(asked, (True, False), strict=True):
+        capsys.readouterr()
+        assert command.bench(options) == 130
+        said = " ".join(capsys.readouterr().err.split())
+        assert "No run came to its end: nothing was measured." in said
+        assert ("Go on with:" in said) == goes_on
+        assert [p.id for p in history.past()] == [number]
+        assert history.read(str(number)) == before
 
 
 def test_how_to_go_on_is_said_and_works_though_no_file_was_asked_for(

@@ -207,6 +207,26 @@ def test_a_killed_engine_costs_one_run_which_is_made_again(bench):
     assert table["ngram n=4 T=0"].decode.pairs == 4
 
 
+def test_what_follows_a_crash_is_said_as_it_comes(bench, monkeypatch):
+    """In the warm-up the same again; a run is left out where the minute is over before it could be
+    made again."""
+    killing = kill_on("ngram", 1)
+
+    def kill(event, sessions):
+        if isinstance(event, WarmingUp) and event.number == 1:
+            os.kill(sessions.engine.pid, signal.SIGKILL)
+        killing(event, sessions)
+
+    monkeypatch.setattr(runner_module, "QUICK_SECONDS", 0.0)
+    runner, _, events = bench([BASELINE, NGRAM], tell=kill, quick=True)
+    done = runner.run()
+    assert sum("crashed" in r.flags for r in done.rows) == 1
+    assert not rows_of(done, "repeat")
+    first, second = [e.text for e in events if isinstance(e, Notice) and "SIGKILL" in e.text]
+    assert first.startswith("none n=0") and first.endswith(" It is tried again.")
+    assert second.startswith("ngram n=4") and second.endswith(" Its other runs go on.")
+
+
 def test_a_candidate_that_keeps_killing_the_engine_is_given_up(bench):
     draft = DrafterSettings("ngram", "other", n_max=2)
     runner, _, events = bench([BASELINE, NGRAM, draft], tell=kill_on("ngram", 99))

@@ -19,13 +19,14 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import Checkbox, Input, OptionList, SelectionList, Static
 from textual.widgets._toast import Toast
-from tui.talking import until
+from tui.talking import seen, until
 
 from localspec.bench import command, foresight, history
-from localspec.bench.runner import Running, WarmingUp
+from localspec.bench.progress import Quiet
+from localspec.bench.runner import Event, Ran, Running, WarmingUp
 from localspec.catalog import resolve_target
 from localspec.engine.client import Engine
-from localspec.errors import UsageError
+from localspec.errors import StoreError, UsageError
 from localspec.hub import speed_bench
 from localspec.tui.app import LocalspecApp
 from localspec.tui.engine import SWITCHING
@@ -40,6 +41,7 @@ from localspec.tui.widgets.plots import ReachPlot, SpeedPlot
 from localspec.tui.widgets.report_view import Figures, ReportView
 
 MakeApp = Callable[..., LocalspecApp]
+NOTHING = "No run came to its end: nothing was measured."
 PROMPTS = "Why is the sky blue?\nName three rivers of Europe.\nCount from one to ten, please.\n"
 
 
@@ -153,8 +155,9 @@ async def test_a_stopped_bench_keeps_its_runs_and_goes_on(
         await until(pilot, lambda: table.display)
         await pilot.press("escape")
         await until(pilot, lambda: screen.state == "done")
-        again = history.read("last")
+        again = history.read("1")
         assert again["resumed"][0]["runs"] == made
+        assert len(history.past()) == 1, "it takes the place of its first part"
         assert made < len(again["rows"]) < 120
 
     settings.values.model = "demo"
@@ -162,14 +165,14 @@ async def test_a_stopped_bench_keeps_its_runs_and_goes_on(
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("f6")
         past = app.screen
-        await until(pilot, lambda: past.query_one("#list Figures", Figures).row_count == 2)
+        await until(pilot, lambda: past.query_one("#list Figures", Figures).row_count == 1)
         await until(pilot, lambda: "r Go on" in str(past.query_one(Footer).render()))
         await pilot.press("r")
         await until(pilot, lambda: isinstance(app.screen, BenchScreen))
         screen = app.screen
         assert isinstance(screen, BenchScreen)
         await until(pilot, lambda: screen.state == "done")
-        whole = history.read("last")
+        whole = history.read("1")
         assert whole["status"] == "complete"
         assert whole["target"]["file"] == str(tiny_bytes)
         assert [sitting["runs"] for sitting in whole["resumed"]] == [
@@ -181,8 +184,8 @@ async def test_a_stopped_bench_keeps_its_runs_and_goes_on(
         again["resume"]["facts"]["localspec"] = "0.0.0"
         history.keep(again | {"created": "2031-01-01T10:00:00+00:00"})
         await pilot.press("f6")
-        await until(pilot, lambda: past.query_one("#list Figures", Figures).row_count == 4)
-        await pilot.press("up", "up", "up", "r")
+        await until(pilot, lambda: past.query_one("#list Figures", Figures).row_count == 2)
+        await pilot.press("up", "r")
         await until(pilot, lambda: app._notifications)
         (refusal,) = app._notifications
         assert refusal.title.startswith(
@@ -190,7 +193,7 @@ async def test_a_stopped_bench_keeps_its_runs_and_goes_on(
         )
         assert app.screen is screen
         await until(pilot, lambda: screen.state == "done")
-        assert len(history.past()) == 4
+        assert len(history.past()) == 2
 
 
 async def test_who_leaves_in_the_midst_finds_the_runs_in_the_history(
@@ -258,7 +261,62 @@ async def test_a_stop_before_anything_is_measured_leaves_the_result_before_with_
             assert screen.state == "done"
             assert text(screen, "#progress Static") == "Finished; kept as number 1 of the history."
             assert text(screen, "#remarks") == remarks
+            assert [n.message for n in app._notifications] == [NOTHING]
             assert screen.query_one(ReportView).query_one(Figures).row_count == 2
+
+
+async def test_a_bench_gone_on_with_and_stopped_in_its_warm_up_stays_as_it_was_kept(
+    app: LocalspecApp, workload: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, until_then = command.measure, Ran
+
+    class Stopping(Quiet):
+        def __call__(self, event: Event) -> None:
+            if isinstance(event, until_then):
+                raise KeyboardInterrupt
+
+    def stopped(selection: Any, _show: Any, *given: Any) -> Any:
+        return measure(selection, Stopping(), *given)
+
+    monkeypatch.setattr(command, "measure", stopped)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await choose(pilot, workload)
+        await pilot.press("s")
+        await until(pilot, lambda: screen.state == "done")
+        kept, until_then = history.read("1"), WarmingUp
+        await pilot.press("r")
+        await until(pilot, lambda: [n.message for n in app._notifications] == [NOTHING])
+        assert screen.state == "done"
+        assert [p.id for p in history.past()] == [1]
+        assert history.read("1") == kept
+        await until(pilot, lambda: "r Go on" in str(screen.query_one(Footer).render()))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+async def test_the_latest_remark_is_whole_in_sight_and_those_before_it_a_few_keys_away(
+    app: LocalspecApp, workload: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    def full(_result: Any) -> int:
+        raise StoreError(f"It is not kept{', nor is that' * 12}.", "Make room.")
+
+    measure = command.measure
+
+    def disturbed(selection: Any, show: Any, *given: Any) -> Any:
+        for i in range(20):
+            show.say(f"warning {i}: the machine is busy.")
+        return measure(selection, show, *given)
+
+    monkeypatch.setattr(command, "measure", disturbed)
+    monkeypatch.setattr(history, "keep", full)
+    async with app.run_test(size=size) as pilot:
+        screen = await choose(pilot, workload)
+        await pilot.press("s")
+        await until(pilot, lambda: screen.state == "done")
+        await until(pilot, lambda: "It is not kept" in seen(app) and "Make room." in seen(app))
+        assert "warning 0:" not in seen(app)
+        await pilot.press("shift+tab", "home")
+        await until(pilot, lambda: "warning 0:" in seen(app))
+        assert screen.query_one(Figures).region.y < size[1] / 2
 
 
 async def test_no_estimate_is_said_of_what_is_refused(
@@ -551,6 +609,12 @@ async def test_a_file_of_prompts_that_can_be_none_is_said_below(
         screen = await choose(pilot, Path(name))
         said = ("There is no home folder", "cannot be looked at")
         await until(pilot, lambda: text(screen, "#estimate").find(said[name[0] != "~"]) >= 0)
+
+
+async def test_what_a_text_file_holds_is_said_whole_on_a_narrow_terminal(app: LocalspecApp) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f5")
+        await until(pilot, lambda: "─ in a folder a .txt is one prompt ─" in seen(app))
 
 
 async def test_drafters_that_are_not_here_cannot_be_chosen(make_app: MakeApp) -> None:

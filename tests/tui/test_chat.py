@@ -802,6 +802,31 @@ async def test_settings_hold_from_the_next_answer_on(chat: Any, settings: Settin
         assert settings.values.thinking is False  # nothing changes unseen for another model
 
 
+@pytest.mark.parametrize(
+    ("name", "typed", "said"),
+    [
+        ("temperature", "hot", "Temperature lies between 0 and 5."),
+        ("temperature", "nan", "Temperature lies between 0 and 5."),
+        ("top_k", "1e3", "Top k is a whole number between 0 and 1000000."),
+        ("max_tokens", "1e9", "The token budget is a whole number from 1 on."),
+        ("max_tokens", "2²", "The token budget is a whole number from 1 on."),
+    ],
+)
+async def test_what_is_typed_for_a_number_is_refused_as_it_is(
+    chat: Any, settings: SettingsStore, name: str, typed: str, said: str
+) -> None:
+    async with chat(Player("one")) as c:
+        await c.press("ctrl+g")
+        screen = c.app.screen
+        field = screen.query_one(f"#{name}", Input)
+        field.focus()
+        await c.pilot.press(*typed, "ctrl+s")
+        assert c.app.screen is screen
+        assert (field.value, field.has_focus) == (typed, True)
+        assert said in str(screen.query_one(".dialog").border_subtitle)
+        assert not settings.values.sampler
+
+
 async def test_where_no_system_message_is_given_the_models_own_is_seen(chat: Any) -> None:
     async with chat(Player()) as c:
         given = ChatSettings(None, None, None, {})
@@ -1214,7 +1239,7 @@ async def test_without_any_model_the_person_is_led_to_one(
     )
     monkeypatch.setattr("localspec.tui.screens.first_start.advise", lambda: first)
     missing = LocalspecError("The demo is not installed.")
-    monkeypatch.setattr("localspec.tui.screens.first_start.find_demo", lambda: missing)
+    monkeypatch.setattr("localspec.tui.screens.first_start.find_demo", lambda *_: missing)
     async with chat(Player()) as c:
         await c.until(lambda: "far Q4_K_M" in c.welcome)
         await c.until(lambda: isinstance(c.app.screen, FirstStartScreen))

@@ -156,6 +156,22 @@ async def test_another_engine_s_speed_is_no_baseline_of_the_answer(make_app: Mak
         assert len(engine.prompts[-1]) > len(engine.prompts[0]), "it knows what was said before"
 
 
+async def test_what_is_typed_stands_there_and_is_refused_as_it_is(make_app: MakeApp) -> None:
+    """Characters were left out, and "19" was kept."""
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await set_engine(pilot)
+        for typed in ("1e9", "four"):
+            await pilot.press(*typed, "ctrl+s")
+            field = screen.query_one("#threads", Input)
+            assert app.screen is screen
+            assert (field.value, field.is_valid, field.has_focus) == (typed, False, True)
+            assert "a whole number from" in str(screen.query_one(".dialog").border_subtitle)
+            field.clear()
+        await pilot.press("escape")
+        assert app.setup.engine == AS_USUAL
+
+
 async def test_what_makes_no_sense_is_refused_in_its_field(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:

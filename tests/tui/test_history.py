@@ -128,6 +128,22 @@ async def test_a_filter_is_not_written_over_by_what_was_looked_for_before_it(
         assert screen.query_one("#list Figures", Figures).row_count == 0
 
 
+async def test_why_the_history_cannot_be_read_stands_there_until_it_can(
+    app: LocalspecApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = store_file().read_bytes()
+    store_file().write_bytes(b"no database, but long enough to be taken for one" * 100)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f6")
+        said = app.screen.query_one("#said", Static)
+        await until(pilot, lambda: "cannot be used: file is not a database." in str(said.content))
+        assert said.region.height > 1
+        store_file().write_bytes(kept)
+        await pilot.press("f5")
+        await opened(pilot)
+        assert "database" not in str(said.content)
+
+
 def numbers(screen: HistoryScreen) -> list[str]:
     table = screen.query_one("#list Figures", Figures)
     return [str(table.get_row_at(i)[0]).split()[-1] for i in range(table.row_count)]
@@ -393,6 +409,24 @@ async def test_a_plots_line_goes_through_its_marks(app: LocalspecApp) -> None:
             assert re.search(r"●([\u2801-\u28ff])\1+●", str(canvas.render())), share
 
 
+async def test_of_drafters_at_one_length_none_hides_another(app: LocalspecApp) -> None:
+    """Of values that differ by less than a row only the last mark was to be seen."""
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        for plot, value in ((SpeedPlot, 101.0), (ReachPlot, 71.0)):
+            shown = pilot.app.screen.query_one(plot)
+            canvas = shown.query_one(Canvas)
+            await until(pilot, lambda canvas=canvas: canvas.size.height > 3)
+            shown.draw([Series(f"one {i}", (5,), (value + i / 10,)) for i in range(4)])
+            canvas._draw()
+            lines = str(canvas.render()).split("\n")
+            marks = sorted((ln.index(mark), mark) for mark in "●▲■◆" for ln in lines if mark in ln)
+            assert [mark for _, mark in marks] == list("●▲■◆"), "as in the legend"
+            (tick,) = [line.index("┬") for line in lines if "┬" in line]
+            assert marks[1][0] < tick < marks[2][0]
+
+
 async def test_each_of_several_baselines_has_a_line_of_its_own(app: LocalspecApp) -> None:
     """Of two bases at two temperatures all four were dashed alike."""
     async with app.run_test(size=(140, 45)) as pilot:
@@ -556,6 +590,15 @@ async def test_a_narrow_terminal_has_what_matters_and_the_rest_in_a_line(
         await pilot.resize_terminal(180, 45)
         await until(pilot, lambda: len(titles(table)) == 8 and not str(note.content))
         assert not hidden.display
+
+
+async def test_on_a_narrow_terminal_those_of_one_day_differ_by_their_hour(
+    app: LocalspecApp,
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = (await opened(pilot)).query_one("#list Figures", Figures)
+        when = titles(table).index("when")
+        assert [str(table.get_row_at(i)[when]) for i in range(2)] == ["11-21 10:00", "11-20 10:00"]
 
 
 async def test_the_footer_offers_what_the_keys_do_where_they_are(app: LocalspecApp) -> None:

@@ -1147,6 +1147,31 @@ async def test_what_comes_along_is_no_model_to_begin_with(
             await m.until(lambda: app.setup.model == "here")
 
 
+async def test_where_the_demo_is_not_what_comes_along_is_offered_for_what_it_is(
+    make_app: MakeApp,
+    settings: SettingsStore,
+    shop: HubServer,
+    tiny_target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.values.model = None
+    monkeypatch.setattr(resources, "data_root", lambda: tiny_target.parent)
+    file = resources.catalogue_file()
+    text = file.read_text("utf-8")
+    text = text[text.index("[models.far]") :]
+    asset = f'\n[models.demo-mtp]\ntitle = "Tiny"\nsource = {{ asset = "{tiny_target}" }}\n'
+    file.write_text(text + asset, "utf-8")
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        m = Shown(app, pilot)
+        dialog = await m.dialog(FirstStartScreen)
+        await m.until(lambda: any("demo-mtp" in line for line in options(dialog)))
+        found = next(i for i, line in enumerate(options(dialog)) if "demo-mtp" in line)
+        assert "its text makes no sense" in options(dialog)[found]
+        await m.press(*["down"] * found, "enter")
+        await m.until(lambda: app.setup.model == "demo-mtp")
+
+
 # ---- what it looks like --------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import on, work
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import var
@@ -67,6 +67,16 @@ class Grown(Message):
         super().__init__()
 
 
+class Remarks(VerticalScroll):
+    """The latest is in sight; the Tab key stops here only where others are not."""
+
+    def on_mount(self) -> None:
+        self.anchor()
+
+    def allow_focus(self) -> bool:
+        return self.show_vertical_scrollbar
+
+
 class BenchScreen(ModeScreen):
     MODE = "bench"
     AUTO_FOCUS = "#drafters"
@@ -103,7 +113,9 @@ class BenchScreen(ModeScreen):
         #progress Bar { width: 1fr; }
         &.-narrow #progress ProgressBar { width: 10; }
         #progress Static { width: 1fr; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        #remarks { height: auto; max-height: 4; padding: 0 1; color: $text-warning; }
+        Remarks { height: auto; max-height: 6; scrollbar-size-vertical: 1; }
+        &.-high Remarks { max-height: 12; }
+        #remarks { height: auto; padding: 0 1; color: $text-warning; }
     }
     """
 
@@ -121,7 +133,8 @@ class BenchScreen(ModeScreen):
             with Horizontal(id="progress"):
                 yield ProgressBar(show_eta=False, show_percentage=False)
                 yield Static()
-            yield Static(id="remarks")
+            with Remarks():
+                yield Static(id="remarks")
             yield ReportView()
 
     def on_mount(self) -> None:
@@ -336,6 +349,10 @@ class BenchScreen(ModeScreen):
         self.state = "measuring"
         try:
             result, number = await job
+            if result is None:
+                from localspec.bench.history import NOTHING_NEW
+
+                self.notify_here(NOTHING_NEW)
         except LocalspecError as error:
             self.tell(error)
             result = None
@@ -370,7 +387,7 @@ class BenchScreen(ModeScreen):
         except KeyboardInterrupt:  # before there was a run
             return None, None
         result = result_of(report)
-        if not result["rows"]:
+        if not (result["rows"] and history.has_new(result)):
             return None, None
         try:
             return result, history.keep(result)
@@ -393,7 +410,7 @@ class BenchScreen(ModeScreen):
     def _show_remarks(self) -> None:
         place = self.query_one("#remarks", Static)
         place.display = bool(self._remarks)
-        place.update(Content("\n".join(self._remarks[-4:])))
+        place.update(Content("\n".join(self._remarks)))
 
     @on(Grown)
     def _grown(self, message: Grown) -> None:

@@ -96,16 +96,17 @@ class ChatSettingsScreen(Form[ChatSettings]):
             if not (text := self.text(name)):
                 continue
             try:
-                value = float(text)
+                value = int(text) if name in WHOLE else float(text)
             except ValueError:
                 value = least - 1
             if not least <= value <= most:
-                self.complain(name, f"{title} lies between {exact(least)} and {exact(most)}.")
+                kind = "is a whole number" if name in WHOLE else "lies"
+                self.complain(name, f"{title} {kind} between {exact(least)} and {exact(most)}.")
                 return
-            sampler[name] = value
+            sampler[name] = float(value)
         budget = self.text("max_tokens")
-        if budget and not (budget.isdigit() and int(budget) > 0):
-            self.complain("max_tokens", "The token budget is 1 or more.")
+        if budget and not (budget.isdecimal() and int(budget) > 0):
+            self.complain("max_tokens", "The token budget is a whole number from 1 on.")
             return
         thinking = self.choice("thinking")
         self.dismiss(

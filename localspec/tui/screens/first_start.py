@@ -23,6 +23,8 @@ from localspec.units import file_size
 
 DEMO = "demo"
 """The catalogue's name for the model that comes as a package."""
+COMES_ALONG = "demo-mtp"
+"""Its name for the one that is in every installation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class FirstDownload:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What to do: download ``name``, use the demo, or show all models."""
+    """What to do: download ``name``, use the demo or what comes along, or show all models."""
 
     what: str
     name: str = ""
@@ -61,12 +63,12 @@ def advise() -> FirstDownload | None:
     return FirstDownload(line.name, choice.quant, about)
 
 
-def find_demo() -> LocalspecError | None:
+def find_demo(name: str = DEMO) -> LocalspecError | None:
     """None where the demo model is here; else what to do for it."""
     from localspec.catalog import resolve_target
 
     try:
-        resolve_target(DEMO)
+        resolve_target(name)
     except LocalspecError as error:
         return error
     return None
@@ -100,6 +102,18 @@ class FirstStartScreen(Dialog[Chosen | None]):
 
     def on_mount(self) -> None:
         self._advise()
+        self._look()
+
+    @work(group="look")
+    async def _look(self) -> None:
+        """Where the demo is not, what comes along works without a network."""
+        if await asyncio.to_thread(find_demo) and not await asyncio.to_thread(
+            find_demo, COMES_ALONG
+        ):
+            about = "17 MB, to see how all of it works: its text makes no sense"
+            self.query_one(OptionList).add_option(
+                _option(COMES_ALONG, f"{COMES_ALONG}, which comes along", about)
+            )
 
     def _say(self, *parts: Any) -> None:
         self.query_one("#said", Static).update(Content.assemble(*parts))
@@ -124,6 +138,8 @@ class FirstStartScreen(Dialog[Chosen | None]):
         what = event.option_id or ""
         if what == DEMO:
             self._demo()
+        elif what == COMES_ALONG:
+            self.dismiss(Chosen(COMES_ALONG))
         elif what == "pull" and self._advice is not None:
             self.dismiss(Chosen("pull", self._advice.name, self._advice.quant))
         else:

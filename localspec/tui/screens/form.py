@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.validation import Integer, Number
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label, Select, Static
 
@@ -79,11 +80,13 @@ class Form(Dialog[Result | None]):
 
 
 def number(value: str, placeholder: str, name: str, *, whole: bool = True) -> Input:
-    """``value`` is "" where nothing is given; ``placeholder`` then says what is taken."""
+    """``value`` is "" where nothing is given; ``placeholder`` then says what is taken. Whatever is
+    typed stands there, and is refused as a whole: of Textual's types of input "1e9" would become
+    19."""
     return Input(
         value,
         placeholder=placeholder,
-        type="integer" if whole else "number",
+        validators=Integer() if whole else Number(),
         id=name,
         compact=True,
     )

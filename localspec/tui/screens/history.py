@@ -93,7 +93,7 @@ class HistoryScreen(ModeScreen):
         #list { height: 1fr; padding: 0 1; }
         #list Figures { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
         #list Hidden { padding: 0; }
-        #said { height: auto; color: $text-muted; }
+        #said { height: auto; color: $text-muted; &.-problem { color: $text-error; } }
     }
     """
 
@@ -106,6 +106,8 @@ class HistoryScreen(ModeScreen):
         self._result: Json | None = None
         self._changes = Changes()
         self._words: list[str] = []
+        self._problem = ""
+        """Why it cannot be read."""
         self._hides = False
         """Is there a column that the list has no room for?"""
 
@@ -188,8 +190,9 @@ class HistoryScreen(ModeScreen):
         try:
             found = await asyncio.to_thread(past)
         except LocalspecError as error:
-            self.tell(error)
-            return
+            found, self._problem = [], str(error)
+        else:
+            self._problem = ""
         if not (self.query("#list Figures") and self.query("#said")):
             return  # the app is closing
         at, self._past = self._chosen, found
@@ -212,10 +215,13 @@ class HistoryScreen(ModeScreen):
         """Why the list is empty; else what of the line under the cursor it has no room for."""
         said = ""
         if not self._past:
-            said = "Nothing has these words." if self._words else "No benchmark yet: F5 makes one."
+            none = "Nothing has these words." if self._words else "No benchmark yet: F5 makes one."
+            said = self._problem or none
         elif self._hides and (chosen := self._chosen):
             said = whole(chosen)
-        self.query_one("#said", Static).update(Content(said))
+        place = self.query_one("#said", Static)
+        place.set_class(bool(self._problem), "-problem")
+        place.update(Content(said))
 
     @on(Figures.Shown)  # the pages keep theirs to themselves
     def _columns_shown(self, message: Figures.Shown) -> None:

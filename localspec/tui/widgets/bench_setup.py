@@ -116,6 +116,7 @@ class BenchSetup(VerticalScroll):
             height: auto;
             border: round $border-blurred;
             border-title-color: $text-muted;
+            border-subtitle-color: $text-muted;
             background: $background;
             padding: 0 1;
             &:focus { border: round $border; border-title-color: $foreground; }
@@ -157,6 +158,7 @@ class BenchSetup(VerticalScroll):
                 yield workloads
                 file = Input(placeholder="a file or folder of your own", id="file")
                 file.border_title = "File of prompts"
+                file.border_subtitle = "in a folder a .txt is one prompt"
                 yield file
                 lengths = Input(placeholder="as recommended; else 3,5,8 or auto", id="lengths")
                 lengths.border_title = "Draft lengths n"

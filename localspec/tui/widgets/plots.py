@@ -141,13 +141,18 @@ class Canvas(PlotextPlot):  # type: ignore[misc]  # it comes without types
         low, high = axis.low, axis.high
         for y, dash in zip(self._levels, cycle(DASHES), strict=False):
             plt.plot(reach, [y, y], marker=dash, color="default")
-        for line, mark, name in zip(self._lines, cycle(MARKS), cycle(COLOURS), strict=False):
+        beside = (reach[1] - reach[0]) / (len(self._lines) + 1)
+        for i, (line, mark, name) in enumerate(
+            zip(self._lines, cycle(MARKS), cycle(COLOURS), strict=False), 1
+        ):
             colour = Color.parse(colours[name]).rgb
+            # all at the only place there is, one mark would hide another of almost its value
+            places = line.xs if len(xs) > 1 else [reach[0] + i * beside] * len(line.xs)
             if len(line.xs) > 1:
                 shares = [self._of_dots((y - low) / (high - low)) for y in line.ys]
                 along = [low + share * (high - low) for share in shares]
-                plt.plot(line.xs, along, marker="braille", color=colour)
-            plt.scatter(line.xs, line.ys, marker=mark, color=colour)
+                plt.plot(places, along, marker="braille", color=colour)
+            plt.scatter(places, line.ys, marker=mark, color=colour)
         plt.ylim(low, high)
         most = self._bounds[1] if self._bounds else high
         shown = [(y, text) for y, text in zip(axis.ticks, axis.labels, strict=True) if y <= most]
