@@ -399,6 +399,26 @@ async def test_the_result_says_how_sure_it_is_and_for_what(make_app: MakeApp) ->
         assert shown(screen, "#speedup").startswith("1.19x too few pairs no verdict")
 
 
+async def test_the_axis_stays_while_it_measures_and_fits_the_result(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen, _ = await measuring(pilot)
+        made = outcome()
+        unsteady = replace(made.standing.comparison, interval=(0.5, 4.0))
+        wide = replace(made.standing, drafted=replace(made.standing.drafted, decode=unsteady))
+        labels = []
+        for standing in (wide, made.standing):
+            screen.post_message(Told(standing))
+            await pilot.pause()
+            labels.append(shown(screen, "#interval").split("\n")[2].split())
+        assert labels == 2 * [["0.50", "1.00", "2.00", "4.00"]]
+        screen.measuring = False
+        screen._ended(made, "x")
+        await pilot.pause()
+        fitted = shown(screen, "#interval").split("\n")[2].split()
+        assert fitted[:3] == ["1.00", "1.05", "1.10"]
+
+
 async def test_runs_that_an_engine_died_in_are_no_pairs(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:

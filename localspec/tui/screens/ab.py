@@ -805,7 +805,8 @@ class ABScreen(ModeScreen):
     def _show_interval(self) -> None:
         if self._standing is not None:
             comparison = self._standing.comparison
-            self.query_one(IntervalBar).show(comparison.speedup, comparison.interval)
+            bar, ended = self.query_one(IntervalBar), not self.measuring
+            bar.show(comparison.speedup, comparison.interval, ended=ended)
 
     def _speedup_line(self) -> Content:
         """1.12x [1.05, 1.19] faster ▲ (this prompt only)"""
