@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import events, on, work
@@ -42,6 +43,7 @@ from localspec.tui.wording import in_app, one_line
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.chat.conversation import Message as Said
     from localspec.chat.session import ChatSession, Origin
+    from localspec.engine.client import Engine
     from localspec.engine.messages import Chunk
     from localspec.records import ChatOptions, DrafterSettings, Generation, Step
     from localspec.store import Baseline, Store, Talk, Turn
@@ -658,6 +660,11 @@ class ChatScreen(ModeScreen):
         opened = self._shown != self._begun
         return Wish(setup, self.speculation, settings, self._talk, self._shown, opened)
 
+    def _connect(self, target: Path, *how: Any) -> Engine:
+        """In the engine's thread: its engine, for a session; to load a model takes a while."""
+        self.post_message(Reading(f"loading {title_of(str(target))} ..."))
+        return self.engine.connect(target, *how)
+
     def _ready(self, wish: Wish) -> ChatSession:
         """In the engine's thread: the session as ``wish`` has it."""
         from localspec.chat.session import ChatSession
@@ -672,7 +679,7 @@ class ChatScreen(ModeScreen):
             chat.close()
         if chat is None or chat.options.model != setup.model or not chat.is_whole:
             begin = True  # the conversation goes on with this model
-            chat = ChatSession(options, connect=self.engine.connect, record=True)
+            chat = ChatSession(options, connect=self._connect, record=True)
             chat.start()
             self._chat, self._applied = chat, asked
         else:
@@ -912,6 +919,7 @@ class ChatScreen(ModeScreen):
             answer = chat.regenerate()
         if job.cancelled:  # while the model was loaded
             answer.cancel()
+        self.post_message(Reading("reading the prompt"))
         splitter = SpanSplitter(answer.prompt.text)
         meter = machine.LoadMeter((chat.engine.pid,))
         for event in answer:
