@@ -365,6 +365,24 @@ async def test_the_answer_runs_again_as_baseline_which_is_kept(chat: Any) -> Non
         assert f"of baseline {rate:.1f}" in c.panel
 
 
+async def test_a_long_baseline_is_asked_about_with_no_longer_than_it_takes(chat: Any) -> None:
+    run = answer(TEXT, speed=0.001)
+    times = replace(run.times, decode=3 * run.times.decode, draft=2 * run.times.decode)
+    run, tokens = replace(run, times=times), len(run.tokens)
+    engine = Player(run)
+    engine.baselines = [plain(run, speed=0.001)]
+    async with chat(engine) as c:
+        await c.ask("x")
+        longest = tokens * times.verify / run.counts.target_calls
+        await c.press("f7")
+        assert f"{tokens} tokens without a drafter: at most about {longest:.0f} s" in seen(c.app)
+        await c.press("y")
+        rate = plain(run, speed=0.001).decode_tps
+        assert rate is not None
+        await c.press("f7")
+        assert f"{tokens} tokens without a drafter: about {tokens / rate:.0f} s" in seen(c.app)
+
+
 async def test_the_last_answer_of_a_conversation_opened_again_runs_again_exactly(
     chat: Any, settings: SettingsStore
 ) -> None:

@@ -1038,7 +1038,8 @@ class ChatScreen(ModeScreen):
         if not n:
             return
         seconds = self._expected(n)
-        cost = f"{n} tokens without a drafter: about {seconds:.0f} s" if seconds >= 1 else ""
+        about = "about" if self._baseline is not None else "at most about"
+        cost = f"{n} tokens without a drafter: {about} {seconds:.0f} s" if seconds >= 1 else ""
         if seconds > ASK_FROM_SECONDS:
             from localspec.tui.screens.dialogs import Confirm
 
@@ -1107,13 +1108,14 @@ class ChatScreen(ModeScreen):
 
     def _expected(self, tokens: int) -> float:
         """Seconds that a plain run of the last answer takes: by the baseline's measured rate, else
-        as if each of its passes took as long as one with a draft did."""
+        at most, as if each of its passes took as long as one that verified a draft."""
         if self._baseline is not None:
             return tokens / self._baseline.tps
         facts = self._talk.turns[-1].facts if self._talk else {}
         if not facts.get("tps") or not facts.get("passes"):
             return 0.0
-        return tokens * tokens / float(facts["tps"]) / int(facts["passes"])
+        seconds = facts.get("verify") or tokens / float(facts["tps"])
+        return tokens * float(seconds) / int(facts["passes"])
 
     def _compare(self, twice: Twice) -> None:
         last, plain = twice.first, twice.again
