@@ -21,7 +21,7 @@ from textual.events import Key, Paste
 from textual.widgets import Input, OptionList, Static, TextArea
 from tiny_models import tiny_llama
 from tui.played import Player, answer, plain
-from tui.talking import TEXT, Chat, asked_and_held, seen, text_of
+from tui.talking import TEXT, Chat, asked_and_held, seen, shown, text_of
 
 from localspec import machine
 from localspec.bench.ab import _candidates as ab_candidates
@@ -29,7 +29,7 @@ from localspec.catalog import resolve_drafters, resolve_target
 from localspec.chat.export import to_markdown
 from localspec.engine.messages import Replayed
 from localspec.errors import ContextTooSmall, EngineDied, LocalspecError
-from localspec.store import Store, Talk, Turn
+from localspec.store import Baseline, Store, Talk, Turn
 from localspec.tui.app import LocalspecApp, Setup
 from localspec.tui.screens import chat as chat_module
 from localspec.tui.screens.ab import ABScreen
@@ -720,7 +720,22 @@ async def test_the_age_of_a_baseline_goes_on_while_nothing_else_does(
         await c.until(lambda: re.search(r"\(\d+ s ago", text_of(panel)))
         then = time.time()
         monkeypatch.setattr("localspec.tui.widgets.speed.time.time", lambda: then + 70)
-        await c.until(lambda: "(1 min ago" in text_of(panel))
+        await c.until(lambda: "(1 min" in text_of(panel))
+
+
+@pytest.mark.parametrize("rate", [5.7, 95.2, 1234.0])
+async def test_a_baseline_stays_in_one_line_of_the_panel_as_it_grows_older(
+    chat: Any, rate: float
+) -> None:
+    async with chat(Player(TEXT), (140, 45)) as c:
+        await c.ask("x")
+        for seconds, depth in ((20, 52), (70, 174), (50 * 60, 12_345), (90_000, 123_456)):
+            measured = time.time() - seconds
+            c.screen._baseline = Baseline(rate, depth, 64, measured)
+            c.screen._show_figures()
+            await c.pilot.pause()
+            line = next(row for row in shown(c.app).split("\n") if " of baseline " in row)
+            assert re.search(rf"of baseline {rate:.1f} \(\d+ (s|min|h|d).*\) +│", line)
 
 
 @pytest.mark.parametrize("sizes", [((80, 24), (140, 45)), ((140, 45), (80, 24))])
