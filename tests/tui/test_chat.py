@@ -664,6 +664,31 @@ async def test_figures_are_called_by_the_run_that_they_are_of_and_not_by_what_is
         assert "baseline" in sight_of(c) and f"{rate:.1f}" in sight_of(c), "of what is chosen"
 
 
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+async def test_until_the_next_answer_has_figures_none_are_shown(
+    chat: Any, size: tuple[int, int]
+) -> None:
+    engine = Player(TEXT, "")
+    rate = f"{answer(TEXT).decode_tps:.1f}"
+    async with chat(engine, size) as c:
+        await c.ask("x")
+        may, opens = threading.Event(), engine.open
+        engine.open = lambda *given: may.wait(FOREVER) and opens(*given)
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: c.app.engine.switching)
+        assert rate in sight_of(c) and "draft-model n 2" in sight_of(c)
+        c.prompt.write("y")
+        await c.pilot.press("enter")
+        await c.until(lambda: len(c.answers) == 2)
+        for _ in range(5):
+            await c.pilot.pause(chat_module.DRAW_SECONDS)
+            now = sight_of(c)
+        may.set()
+        await c.settled()
+        assert rate not in now and "draft-model" not in now
+        assert rate in sight_of(c) and "draft-model n 2" in sight_of(c), "y came to nothing"
+
+
 async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: Any) -> None:
     engine = Player(TEXT)
     engine.hold_after = 4

@@ -830,8 +830,9 @@ class ChatScreen(ModeScreen):
         await scroll.mount_all(new)
         scroll.to_end()
         before = self._of, self.figures
+        self._of, self.figures = None, Figures()
         self._answering, self._meter, self._thought = view, Meter(), [0, 0.0]
-        self._prompt_tokens = 0
+        self._prompt_tokens, self._fresh = 0, False
         self._drawing.resume()
         done = await self._job("Answering", lambda chat, job: self._ask(chat, job, kind, text))
         self._drawing.pause()
