@@ -683,6 +683,23 @@ async def test_a_race_can_be_paused_hurried_restarted_and_run_with_another_pair(
         assert shown(screen, "#head-baseline").endswith("6 runs")
 
 
+async def test_who_races_is_named_whole_where_the_track_can_be_shorter(make_app: MakeApp) -> None:
+    made = outcome()
+    plain, drafted = made.planned.plan.candidates
+    candidates = plain, replace(drafted, session="draft-model n=2")
+    named = replace(made.planned, plan=replace(made.planned.plan, candidates=candidates))
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, replace(made, planned=named))
+        clock = screen.clock = Stopped()
+        await pilot.press("r")
+        for seconds, word in ((0.3, "/64"), (99.0, "⚑ 1st")):
+            clock.now = seconds
+            await until(pilot, lambda w=word: w in shown(screen, "#head-drafted"))
+            heads = [shown(screen, f"#head-{side}") for side in SIDES]
+            assert heads[1].startswith("B draft-model n=2 ")
+            assert all(head.count("━") + head.count("─") >= 5 for head in heads)
+
+
 @pytest.mark.parametrize("over", [("ctrl+p", "escape"), ("f1", "escape"), ("f3", "f4")])
 async def test_a_race_waits_while_it_is_covered_and_goes_on_when_it_is_seen(
     make_app: MakeApp, over: tuple[str, str]

@@ -766,8 +766,9 @@ class ABScreen(ModeScreen):
             word = f" ⚑ 1st {line.end:.2f} s"
         else:
             word = f" ⚑ 2nd +{behind:.2f} s"
-        room = self.query_one(f"#head-{SIDES[0]}", SideHead).content_size.width - 14
-        columns = max(0, min(TRACK, room - len(word)))
+        width = self.query_one(f"#head-{SIDES[0]}", SideHead).content_size.width
+        name = min(max(len(self._side_name(side)) for side in SIDES), width // 2)
+        columns = max(0, min(TRACK, width - len("A ") - name - 1 - len(word)))
         cells = round(columns * tokens / line.total) if line.total else 0
         colour = "$text-success" if behind is not None and behind <= 0 else "$text-primary"
         return Content.assemble(
