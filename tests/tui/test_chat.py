@@ -314,6 +314,24 @@ async def test_the_footer_shows_what_keys_do_where_the_focus_is(chat: Any) -> No
         await c.until(lambda: "esc Keys" in c.keys)
 
 
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ("ctrl+d", "⏎ Choose  esc Cancel"),
+        ("ctrl+l", "⏎ Choose  esc Cancel"),
+        ("ctrl+o", "⏎ Open  esc Close  r Rename  del Delete"),
+        ("ctrl+o r", "⏎ Done  esc Cancel"),
+    ],
+)
+async def test_the_footer_of_a_dialog_names_the_keys_that_work(
+    chat: Any, keys: str, named: str
+) -> None:
+    async with chat(Player(TEXT), (80, 24)) as c:
+        await c.ask("x")
+        await c.press(*keys.split())
+        await c.until(lambda: seen(c.app).endswith(named.replace("  ", " ")))
+
+
 async def test_a_key_and_its_word_stay_in_one_line(chat: Any) -> None:
     async with chat(Player(), size=(80, 24)) as c:
         await c.settled()
