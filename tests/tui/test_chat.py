@@ -907,6 +907,21 @@ async def test_a_name_that_no_file_can_have_is_told(chat: Any, name: str) -> Non
         await c.until(lambda: "begins." in c.notes or "cannot be looked at" in c.notes)
 
 
+async def test_a_name_that_is_empty_is_told_and_the_old_one_stays(chat: Any) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.ask("one")
+        await c.open_list()
+        await c.press("r")
+        asked = c.app.screen
+        assert isinstance(asked, Ask)
+        asked.query_one(Input).value = " "
+        await c.pilot.press("enter")
+        await c.until(lambda: "Nothing is written here." in c.notes)
+        assert c.app.screen is asked
+        await c.press("escape", "escape")
+        assert [entry.title for entry in Store().talks()] == ["one"]
+
+
 async def test_a_conversation_is_not_written_over_a_folder(chat: Any, tmp_path: Path) -> None:
     async with chat(Player(TEXT)) as c:
         await c.ask("one")

@@ -75,6 +75,8 @@ class Ask(Dialog[str | None]):
     def _submitted(self, event: Input.Submitted) -> None:
         if event.value.strip():
             self.dismiss(event.value.strip())
+        else:
+            self.notify("Nothing is written here. Esc leaves it as it was.")
 
 
 class NotedOptions(OptionList):
