@@ -481,8 +481,8 @@ async def test_disturbed_runs_are_told_and_the_result_keeps_that(make_app: MakeA
     async with app.run_test(size=(140, 45)) as pilot:
         screen = await show(pilot, disturbed_outcome())
         assert shown(screen, "#doubt") == (
-            "disturbed: 2 of 12 runs ran while other load or the clock was unlike the rest, "
-            "or all stood still."
+            "disturbed: 2 of 12 runs had more or less other load or another clock than the rest, "
+            "or the machine stood still."
         )
         screen = await show(pilot, outcome())
         assert not screen.query_one("#doubt").display
@@ -511,9 +511,9 @@ async def test_the_numbers_of_runs_add_up_and_speeds_are_of_the_runs_that_are_co
         screen = await show(pilot, made)
         assert shown(screen, "#state").startswith("6 of 8 pairs count · ")
         assert shown(screen, "#doubt") == (
-            "disturbed: 1 of 12 runs ran while other load or the clock was unlike the rest, or all "
-            "stood still.\nleft out: 3 of 15 runs (1 pair was made again, 1 run is of a pair not "
-            "made whole)."
+            "disturbed: 1 of 12 runs had more or less other load or another clock than the rest, "
+            "or the machine stood still.\nleft out: 3 of 15 runs (1 pair was made again, 1 run is "
+            "of a pair not made whole)."
         )
         for side in SIDES:
             assert shown(screen, f"#head-{side}").endswith(" 6 runs")

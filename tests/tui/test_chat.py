@@ -462,9 +462,14 @@ async def test_a_baseline_of_another_text_is_said_and_whether_it_is_a_near_tie(
     engine = Player(TEXT)
     engine.baselines = [answer(TEXT.replace("things", "thongs"))]
     engine.replays = [replayed]
+    may, replay = threading.Event(), engine.replay
+    engine.replay = lambda *asked: may.wait(FOREVER) and replay(*asked)
     async with chat(engine) as c:
         await c.ask("x")
-        await c.press("f7")
+        await c.pilot.press("f7")
+        await c.until(lambda: c.facts == "checking where the texts part")
+        may.set()
+        await c.settled()
         assert "another text from token 7 on" in c.facts
         assert ("token 7 on, a near tie" in c.facts) is near_tie
         assert not engine.replays

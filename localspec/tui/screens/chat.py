@@ -1069,7 +1069,7 @@ class ChatScreen(ModeScreen):
             twice = replace(twice, beside=machine.competes(meter.sample().other_load))
             if by is None or job.cancelled or twice.first.parts_from(twice.again) is None:
                 return twice
-            self.post_message(Reading("why it is another text"))
+            self.post_message(Reading("checking where the texts part"))
             try:
                 return replace(twice, near_tie=chat.near_tie(by, twice.again))
             except EngineDied:
