@@ -60,7 +60,7 @@ async def test_an_answer_comes_with_its_figures_and_is_kept(chat: Any) -> None:
         assert c.answers == ["Here is a list of three things: one, two and three."]
         assert "12 tokens" in c.facts
         assert "TTFT 84 ms" in c.facts
-        assert "draft-model n 2" in c.facts
+        assert "draft-model n=2" in c.facts
         assert "not measured" in c.panel
         assert "accept length 2.75" in c.panel
         assert "verify" in c.panel
@@ -125,7 +125,7 @@ async def test_while_the_first_answer_comes_its_drafter_and_its_context_are_show
         await asked_and_held(c, engine)
         line = c.screen.query_one("#setup-line", Static)
         await c.until(lambda: "TTFT 84" in c.panel)  # from the first token on
-        await c.until(lambda: "draft-model n 2" in str(line.content))
+        await c.until(lambda: "draft-model n=2" in str(line.content))
         await c.until(lambda: "ctx 44/" in str(line.content))  # 40 of the prompt, and a step of 4
         engine.go_on.set()
         await c.settled()
@@ -665,22 +665,22 @@ async def test_figures_are_called_by_the_run_that_they_are_of_and_not_by_what_is
             assert "auto" in sight_of(c)
         await c.ask("x")
         await c.press("f7")
-        assert "draft-model n 2" in sight_of(c)
+        assert "draft-model n=2" in sight_of(c)
         await c.press("ctrl+s")
         assert "no drafter" in c.header
-        assert "draft-model n 2" in sight_of(c) and "no drafter" not in sight_of(c)
+        assert "draft-model n=2" in sight_of(c) and "no drafter" not in sight_of(c)
         await c.press("f9")
         sums = text_of(c.app.screen)
-        assert "draft-model n 2" in sums and "no drafter" not in sums
+        assert "draft-model n=2" in sums and "no drafter" not in sums
         await c.press("escape", "ctrl+s")
         c.app.use(model="demo-mtp")
         await c.settled()
-        assert "mtp n" in c.header
+        assert "mtp n=" in c.header
         shown = sight_of(c)
-        assert "draft-model n 2" in shown and ("demo, " in shown or "other model, " in shown)
+        assert "draft-model n=2" in shown and ("demo, " in shown or "other model, " in shown)
         assert re.search(rf"of (baseline )?{rate:.1f}", shown), "that model's baseline"
         await c.ask("y")
-        assert "mtp n" in sight_of(c) and "draft-model" not in sight_of(c)
+        assert "mtp n=" in sight_of(c) and "draft-model" not in sight_of(c)
         assert "not measured" in sight_of(c), "and this one has none"
         c.app.use(model="demo", drafter="none")
         await c.press("ctrl+n")
@@ -699,7 +699,7 @@ async def test_until_the_next_answer_has_figures_none_are_shown(
         engine.open = lambda *given: may.wait(FOREVER) and opens(*given)
         await c.pilot.press("ctrl+s")
         await c.until(lambda: c.app.engine.switching)
-        assert rate in sight_of(c) and "draft-model n 2" in sight_of(c)
+        assert rate in sight_of(c) and "draft-model n=2" in sight_of(c)
         c.prompt.write("y")
         await c.pilot.press("enter")
         await c.until(lambda: len(c.answers) == 2)
@@ -709,7 +709,7 @@ async def test_until_the_next_answer_has_figures_none_are_shown(
         may.set()
         await c.settled()
         assert rate not in now and "draft-model" not in now
-        assert rate in sight_of(c) and "draft-model n 2" in sight_of(c), "y came to nothing"
+        assert rate in sight_of(c) and "draft-model n=2" in sight_of(c), "y came to nothing"
 
 
 async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: Any) -> None:
@@ -722,7 +722,7 @@ async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: An
         c.app.use(model="demo-mtp")
         engine.go_on.set()
         await c.settled()
-        assert "draft-model n 2" in c.facts
+        assert "draft-model n=2" in c.facts
         assert Store().talk(1).model == "demo"
         await c.press("f9")
         assert "The last answer is demo's, and demo-mtp is chosen" in c.notes
@@ -750,7 +750,7 @@ async def test_a_baseline_has_its_age_and_no_figure_is_cut_however_narrow(
             assert max(map(cell_len, shown.split("\n"))) <= line.content_size.width
             assert re.search(rf"\d\.\d\dx of {rate:.1f} \(20 min( ago(, ctx 52)?)?\)", shown)
             if width >= 80:
-                assert "draft-model n 2" in shown and "AL 2.75" in shown
+                assert "draft-model n=2" in shown and "AL 2.75" in shown
                 assert re.search(r" · ctx (\d+/2,048|\d+%)$", shown)
 
 

@@ -435,10 +435,10 @@ async def test_what_is_chosen_meanwhile_is_shown_and_used_afterwards(
         engine.may.set()
         engine.go_on.set()
         await c.settled()
-        await c.until(lambda: "draft-model n 5" in c.header)
+        await c.until(lambda: "draft-model n=5" in c.header)
         engine.hold_after = None
         await c.ask("b")
-        assert "draft-model n 5" in c.facts
+        assert "draft-model n=5" in c.facts
 
 
 @pytest.mark.parametrize("opening", ["ctrl+o", "ctrl+d", "ctrl+l", "ctrl+p"])

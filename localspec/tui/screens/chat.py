@@ -567,7 +567,7 @@ class ChatScreen(ModeScreen):
             return drafting(facts.drafter)
         if setup.tree:
             return f"{setup.drafter} tree {setup.tree}"
-        return setup.drafter + (f" n {setup.n_max}" if setup.n_max else "")
+        return setup.drafter + (f" n={setup.n_max}" if setup.n_max else "")
 
     def watch_figures(self) -> None:
         self._show_figures()
@@ -1545,12 +1545,12 @@ def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
 
 
 def drafting(drafter: DrafterSettings) -> str:
-    """ "eagle3 n 3", "eagle3 tree 16"."""
+    """ "eagle3 n=3", "eagle3 tree 16"."""
     if drafter.method == "none":
         return NO_DRAFTER
     if drafter.tree:
         return f"{drafter.name} tree {drafter.tree_size}"
-    return f"{drafter.name} n {drafter.draft_length}"
+    return f"{drafter.name} n={drafter.draft_length}"
 
 
 def _turn(turn: Turn) -> tuple[Said, Origin | None]:
