@@ -98,7 +98,7 @@ TERMS: dict[str, Term] = {
     "ttft": Term(
         "TTFT",
         "Time to first token: from sending the prompt to the first token of the answer, the "
-        "drafter's own reading of the prompt included.",
+        "drafter's own reading of the prompt included. Loading the model is not in it.",
     ),
     "context": Term(
         "ctx",

@@ -577,7 +577,8 @@ FLAG_NOTES = {
     "short": "have fewer than 32 tokens, too few for a steady speed",
     "repeats": "end in a loop, which inflates the accept length",
     "context": "ended because the context was full",
-    "disturbed": "ran while other load or the clock was unlike the rest, or all stood still",
+    "disturbed": "had more or less other load or another clock than the rest, or the machine stood "
+    "still",
     "left-out": "were disturbed or stand beside one that was, and are in no figure",
     "replaced": "were measured again and are in no figure",
     "parted": "are of prompts half measured when it was interrupted, and were made again",

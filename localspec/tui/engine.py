@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from textual.message import Message
 
 from localspec.errors import DoesNotFit, EngineClosed, EngineDied, LocalspecError
+from localspec.reference import title_of
 from localspec.tui.widgets.mode_bar import ModeBar
 
 if TYPE_CHECKING:  # they bring msgspec and more, which the first paint does not wait for
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # they bring msgspec and more, which the first paint does not
 
 Choose = Callable[["Engine"], "LoadSettings"]
 T = TypeVar("T")
-State = Literal["off", "starting", "ready", "busy", "dead"]
+State = Literal["off", "starting", "loading", "ready", "busy", "dead"]
 SWITCHING = "Switching"
 """A job that takes a moment: what is asked meanwhile waits for it (``settled``)."""
 BELOW_NORMAL = 5
@@ -42,7 +43,8 @@ class EngineBusy(LocalspecError):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the engine is doing. ``what``: the running job, or how the engine died."""
+    """What the engine is doing. ``what``: the running job, the model that is being loaded, or how
+    the engine died."""
 
     state: State = "off"
     what: str = ""
@@ -274,6 +276,7 @@ class EngineService:
             engine = self._engine = self._launch(log_file)
             self._go_on()
             self._note_log(engine.log_file)
+            self._show("loading", title_of(str(target)))
             chosen = choose(engine) if choose else settings
             engine.load(target, chosen)
         except BaseException:

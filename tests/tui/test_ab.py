@@ -399,6 +399,26 @@ async def test_the_result_says_how_sure_it_is_and_for_what(make_app: MakeApp) ->
         assert shown(screen, "#speedup").startswith("1.19x too few pairs no verdict")
 
 
+async def test_the_axis_stays_while_it_measures_and_fits_the_result(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen, _ = await measuring(pilot)
+        made = outcome()
+        unsteady = replace(made.standing.comparison, interval=(0.5, 4.0))
+        wide = replace(made.standing, drafted=replace(made.standing.drafted, decode=unsteady))
+        labels = []
+        for standing in (wide, made.standing):
+            screen.post_message(Told(standing))
+            await pilot.pause()
+            labels.append(shown(screen, "#interval").split("\n")[2].split())
+        assert labels == 2 * [["0.50", "1.00", "2.00", "4.00"]]
+        screen.measuring = False
+        screen._ended(made, "x")
+        await pilot.pause()
+        fitted = shown(screen, "#interval").split("\n")[2].split()
+        assert fitted[:3] == ["1.00", "1.05", "1.10"]
+
+
 async def test_runs_that_an_engine_died_in_are_no_pairs(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -461,8 +481,8 @@ async def test_disturbed_runs_are_told_and_the_result_keeps_that(make_app: MakeA
     async with app.run_test(size=(140, 45)) as pilot:
         screen = await show(pilot, disturbed_outcome())
         assert shown(screen, "#doubt") == (
-            "disturbed: 2 of 12 runs ran while other load or the clock was unlike the rest, "
-            "or all stood still."
+            "disturbed: 2 of 12 runs had more or less other load or another clock than the rest, "
+            "or the machine stood still."
         )
         screen = await show(pilot, outcome())
         assert not screen.query_one("#doubt").display
@@ -491,9 +511,9 @@ async def test_the_numbers_of_runs_add_up_and_speeds_are_of_the_runs_that_are_co
         screen = await show(pilot, made)
         assert shown(screen, "#state").startswith("6 of 8 pairs count · ")
         assert shown(screen, "#doubt") == (
-            "disturbed: 1 of 12 runs ran while other load or the clock was unlike the rest, or all "
-            "stood still.\nleft out: 3 of 15 runs (1 pair was made again, 1 run is of a pair not "
-            "made whole)."
+            "disturbed: 1 of 12 runs had more or less other load or another clock than the rest, "
+            "or the machine stood still.\nleft out: 3 of 15 runs (1 pair was made again, 1 run is "
+            "of a pair not made whole)."
         )
         for side in SIDES:
             assert shown(screen, f"#head-{side}").endswith(" 6 runs")
@@ -661,6 +681,23 @@ async def test_a_race_can_be_paused_hurried_restarted_and_run_with_another_pair(
         await pilot.press("escape")
         assert screen._race is None
         assert shown(screen, "#head-baseline").endswith("6 runs")
+
+
+async def test_who_races_is_named_whole_where_the_track_can_be_shorter(make_app: MakeApp) -> None:
+    made = outcome()
+    plain, drafted = made.planned.plan.candidates
+    candidates = plain, replace(drafted, session="draft-model n=2")
+    named = replace(made.planned, plan=replace(made.planned.plan, candidates=candidates))
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        screen = await show(pilot, replace(made, planned=named))
+        clock = screen.clock = Stopped()
+        await pilot.press("r")
+        for seconds, word in ((0.3, "/64"), (99.0, "⚑ 1st")):
+            clock.now = seconds
+            await until(pilot, lambda w=word: w in shown(screen, "#head-drafted"))
+            heads = [shown(screen, f"#head-{side}") for side in SIDES]
+            assert heads[1].startswith("B draft-model n=2 ")
+            assert all(head.count("━") + head.count("─") >= 5 for head in heads)
 
 
 @pytest.mark.parametrize("over", [("ctrl+p", "escape"), ("f1", "escape"), ("f3", "f4")])

@@ -330,6 +330,7 @@ async def test_of_a_long_log_only_what_is_in_sight_is_laid_out_and_others_read_i
         shown = app.screen.query_one(Log)
         await until(pilot, lambda: shown.line_count)
         await pilot.pause()
+        assert str(app.screen.query_one(Footer).render()) == " esc Close "
         assert threading.main_thread() not in read
         assert len(drawn) < 4 * 24
         assert len(shown.lines) > 2 * engine_lost.LOG_BYTES / len(lines[0])  # they are folded

@@ -21,7 +21,7 @@ from textual.events import Key, Paste
 from textual.widgets import Input, OptionList, Static, TextArea
 from tiny_models import tiny_llama
 from tui.played import Player, answer, plain
-from tui.talking import TEXT, Chat, asked_and_held, seen, text_of
+from tui.talking import TEXT, Chat, asked_and_held, seen, shown, text_of
 
 from localspec import machine
 from localspec.bench.ab import _candidates as ab_candidates
@@ -29,7 +29,7 @@ from localspec.catalog import resolve_drafters, resolve_target
 from localspec.chat.export import to_markdown
 from localspec.engine.messages import Replayed
 from localspec.errors import ContextTooSmall, EngineDied, LocalspecError
-from localspec.store import Store, Talk, Turn
+from localspec.store import Baseline, Store, Talk, Turn
 from localspec.tui.app import LocalspecApp, Setup
 from localspec.tui.screens import chat as chat_module
 from localspec.tui.screens.ab import ABScreen
@@ -60,7 +60,7 @@ async def test_an_answer_comes_with_its_figures_and_is_kept(chat: Any) -> None:
         assert c.answers == ["Here is a list of three things: one, two and three."]
         assert "12 tokens" in c.facts
         assert "TTFT 84 ms" in c.facts
-        assert "draft-model n 2" in c.facts
+        assert "draft-model n=2" in c.facts
         assert "not measured" in c.panel
         assert "accept length 2.75" in c.panel
         assert "verify" in c.panel
@@ -125,7 +125,7 @@ async def test_while_the_first_answer_comes_its_drafter_and_its_context_are_show
         await asked_and_held(c, engine)
         line = c.screen.query_one("#setup-line", Static)
         await c.until(lambda: "TTFT 84" in c.panel)  # from the first token on
-        await c.until(lambda: "draft-model n 2" in str(line.content))
+        await c.until(lambda: "draft-model n=2" in str(line.content))
         await c.until(lambda: "ctx 44/" in str(line.content))  # 40 of the prompt, and a step of 4
         engine.go_on.set()
         await c.settled()
@@ -329,6 +329,24 @@ async def test_the_footer_shows_what_keys_do_where_the_focus_is(chat: Any) -> No
         await c.until(lambda: "esc Keys" in c.keys)
 
 
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ("ctrl+d", "⏎ Choose  esc Cancel"),
+        ("ctrl+l", "⏎ Choose  esc Cancel"),
+        ("ctrl+o", "⏎ Open  esc Close  r Rename  del Delete"),
+        ("ctrl+o r", "⏎ Done  esc Cancel"),
+    ],
+)
+async def test_the_footer_of_a_dialog_names_the_keys_that_work(
+    chat: Any, keys: str, named: str
+) -> None:
+    async with chat(Player(TEXT), (80, 24)) as c:
+        await c.ask("x")
+        await c.press(*keys.split())
+        await c.until(lambda: seen(c.app).endswith(named.replace("  ", " ")))
+
+
 async def test_a_key_and_its_word_stay_in_one_line(chat: Any) -> None:
     async with chat(Player(), size=(80, 24)) as c:
         await c.settled()
@@ -378,6 +396,24 @@ async def test_the_answer_runs_again_as_baseline_which_is_kept(chat: Any) -> Non
         assert engine.starts == 0
         await c.ask("y")
         assert f"of baseline {rate:.1f}" in c.panel
+
+
+async def test_a_long_baseline_is_asked_about_with_no_longer_than_it_takes(chat: Any) -> None:
+    run = answer(TEXT, speed=0.001)
+    times = replace(run.times, decode=3 * run.times.decode, draft=2 * run.times.decode)
+    run, tokens = replace(run, times=times), len(run.tokens)
+    engine = Player(run)
+    engine.baselines = [plain(run, speed=0.001)]
+    async with chat(engine) as c:
+        await c.ask("x")
+        longest = tokens * times.verify / run.counts.target_calls
+        await c.press("f7")
+        assert f"{tokens} tokens without a drafter: at most about {longest:.0f} s" in seen(c.app)
+        await c.press("y")
+        rate = plain(run, speed=0.001).decode_tps
+        assert rate is not None
+        await c.press("f7")
+        assert f"{tokens} tokens without a drafter: about {tokens / rate:.0f} s" in seen(c.app)
 
 
 async def test_the_last_answer_of_a_conversation_opened_again_runs_again_exactly(
@@ -441,9 +477,14 @@ async def test_a_baseline_of_another_text_is_said_and_whether_it_is_a_near_tie(
     engine = Player(TEXT)
     engine.baselines = [answer(TEXT.replace("things", "thongs"))]
     engine.replays = [replayed]
+    may, replay = threading.Event(), engine.replay
+    engine.replay = lambda *asked: may.wait(FOREVER) and replay(*asked)
     async with chat(engine) as c:
         await c.ask("x")
-        await c.press("f7")
+        await c.pilot.press("f7")
+        await c.until(lambda: c.facts == "checking where the texts part")
+        may.set()
+        await c.settled()
         assert "another text from token 7 on" in c.facts
         assert ("token 7 on, a near tie" in c.facts) is near_tie
         assert not engine.replays
@@ -639,26 +680,51 @@ async def test_figures_are_called_by_the_run_that_they_are_of_and_not_by_what_is
             assert "auto" in sight_of(c)
         await c.ask("x")
         await c.press("f7")
-        assert "draft-model n 2" in sight_of(c)
+        assert "draft-model n=2" in sight_of(c)
         await c.press("ctrl+s")
         assert "no drafter" in c.header
-        assert "draft-model n 2" in sight_of(c) and "no drafter" not in sight_of(c)
+        assert "draft-model n=2" in sight_of(c) and "no drafter" not in sight_of(c)
         await c.press("f9")
         sums = text_of(c.app.screen)
-        assert "draft-model n 2" in sums and "no drafter" not in sums
+        assert "draft-model n=2" in sums and "no drafter" not in sums
         await c.press("escape", "ctrl+s")
         c.app.use(model="demo-mtp")
         await c.settled()
-        assert "mtp n" in c.header
+        assert "mtp n=" in c.header
         shown = sight_of(c)
-        assert "draft-model n 2" in shown and ("demo, " in shown or "other model, " in shown)
+        assert "draft-model n=2" in shown and ("demo, " in shown or "other model, " in shown)
         assert re.search(rf"of (baseline )?{rate:.1f}", shown), "that model's baseline"
         await c.ask("y")
-        assert "mtp n" in sight_of(c) and "draft-model" not in sight_of(c)
+        assert "mtp n=" in sight_of(c) and "draft-model" not in sight_of(c)
         assert "not measured" in sight_of(c), "and this one has none"
         c.app.use(model="demo", drafter="none")
         await c.press("ctrl+n")
         assert "baseline" in sight_of(c) and f"{rate:.1f}" in sight_of(c), "of what is chosen"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
+async def test_until_the_next_answer_has_figures_none_are_shown(
+    chat: Any, size: tuple[int, int]
+) -> None:
+    engine = Player(TEXT, "")
+    rate = f"{answer(TEXT).decode_tps:.1f}"
+    async with chat(engine, size) as c:
+        await c.ask("x")
+        may, opens = threading.Event(), engine.open
+        engine.open = lambda *given: may.wait(FOREVER) and opens(*given)
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: c.app.engine.switching)
+        assert rate in sight_of(c) and "draft-model n=2" in sight_of(c)
+        c.prompt.write("y")
+        await c.pilot.press("enter")
+        await c.until(lambda: len(c.answers) == 2)
+        for _ in range(5):
+            await c.pilot.pause(chat_module.DRAW_SECONDS)
+            now = sight_of(c)
+        may.set()
+        await c.settled()
+        assert rate not in now and "draft-model" not in now
+        assert rate in sight_of(c) and "draft-model n=2" in sight_of(c), "y came to nothing"
 
 
 async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: Any) -> None:
@@ -671,7 +737,7 @@ async def test_an_answer_is_of_the_drafter_and_model_that_it_began_with(chat: An
         c.app.use(model="demo-mtp")
         engine.go_on.set()
         await c.settled()
-        assert "draft-model n 2" in c.facts
+        assert "draft-model n=2" in c.facts
         assert Store().talk(1).model == "demo"
         await c.press("f9")
         assert "The last answer is demo's, and demo-mtp is chosen" in c.notes
@@ -699,7 +765,7 @@ async def test_a_baseline_has_its_age_and_no_figure_is_cut_however_narrow(
             assert max(map(cell_len, shown.split("\n"))) <= line.content_size.width
             assert re.search(rf"\d\.\d\dx of {rate:.1f} \(20 min( ago(, ctx 52)?)?\)", shown)
             if width >= 80:
-                assert "draft-model n 2" in shown and "AL 2.75" in shown
+                assert "draft-model n=2" in shown and "AL 2.75" in shown
                 assert re.search(r" · ctx (\d+/2,048|\d+%)$", shown)
 
 
@@ -717,7 +783,22 @@ async def test_the_age_of_a_baseline_goes_on_while_nothing_else_does(
         await c.until(lambda: re.search(r"\(\d+ s ago", text_of(panel)))
         then = time.time()
         monkeypatch.setattr("localspec.tui.widgets.speed.time.time", lambda: then + 70)
-        await c.until(lambda: "(1 min ago" in text_of(panel))
+        await c.until(lambda: "(1 min" in text_of(panel))
+
+
+@pytest.mark.parametrize("rate", [5.7, 95.2, 1234.0])
+async def test_a_baseline_stays_in_one_line_of_the_panel_as_it_grows_older(
+    chat: Any, rate: float
+) -> None:
+    async with chat(Player(TEXT), (140, 45)) as c:
+        await c.ask("x")
+        for seconds, depth in ((20, 52), (70, 174), (50 * 60, 12_345), (90_000, 123_456)):
+            measured = time.time() - seconds
+            c.screen._baseline = Baseline(rate, depth, 64, measured)
+            c.screen._show_figures()
+            await c.pilot.pause()
+            line = next(row for row in shown(c.app).split("\n") if " of baseline " in row)
+            assert re.search(rf"of baseline {rate:.1f} \(\d+ (s|min|h|d).*\) +│", line)
 
 
 @pytest.mark.parametrize("sizes", [((80, 24), (140, 45)), ((140, 45), (80, 24))])
@@ -869,6 +950,21 @@ async def test_a_name_that_no_file_can_have_is_told(chat: Any, name: str) -> Non
         c.app.screen.query_one(Input).value = name
         await c.pilot.press("enter")
         await c.until(lambda: "begins." in c.notes or "cannot be looked at" in c.notes)
+
+
+async def test_a_name_that_is_empty_is_told_and_the_old_one_stays(chat: Any) -> None:
+    async with chat(Player(TEXT)) as c:
+        await c.ask("one")
+        await c.open_list()
+        await c.press("r")
+        asked = c.app.screen
+        assert isinstance(asked, Ask)
+        asked.query_one(Input).value = " "
+        await c.pilot.press("enter")
+        await c.until(lambda: "Nothing is written here." in c.notes)
+        assert c.app.screen is asked
+        await c.press("escape", "escape")
+        assert [entry.title for entry in Store().talks()] == ["one"]
 
 
 async def test_a_conversation_is_not_written_over_a_folder(chat: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from patience import FOREVER
 from textual.events import Key
 from textual.widgets import Input, OptionList
 from tui.played import Player, answer, plain
-from tui.talking import TEXT, Chat, asked_and_held
+from tui.talking import TEXT, Chat, asked_and_held, seen, shown
 
 from localspec.engine.messages import Opened
 from localspec.store import Store, Talk, Turn, store_file
@@ -76,6 +76,32 @@ def locked_store() -> Iterator[None]:
 
 
 # ---- another conversation --------------------------------------------------------------------
+
+
+async def test_what_is_loaded_for_the_first_answer_is_said_until_it_is_there(chat: Any) -> None:
+    engine, may = Slow(TEXT), threading.Event()
+    engine.may.clear()
+    load = engine.load
+
+    def slowly(*given: Any) -> Any:
+        assert may.wait(FOREVER)
+        return load(*given)
+
+    engine.load = slowly  # type: ignore[method-assign]
+    model = "SmolLM2-135M-Instruct.Q4_1"
+    async with chat(engine, (80, 24)) as c:
+        c.prompt.write("x")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.app.engine_status.state == "loading")
+        await c.until(lambda: f"loading {model} ..." in seen(c.app))
+        assert "◌ loading SmolLM2-135… " in shown(c.app).split("\n")[0]
+        may.set()
+        assert await asyncio.to_thread(engine.opening.wait, FOREVER)
+        await c.pilot.pause()
+        assert c.facts == f"loading {model} ...", "the drafter is still to be loaded"
+        engine.may.set()
+        await c.settled()
+        assert "loading" not in seen(c.app)
 
 
 @pytest.mark.parametrize("how", ["new", "opened"])
@@ -409,10 +435,10 @@ async def test_what_is_chosen_meanwhile_is_shown_and_used_afterwards(
         engine.may.set()
         engine.go_on.set()
         await c.settled()
-        await c.until(lambda: "draft-model n 5" in c.header)
+        await c.until(lambda: "draft-model n=5" in c.header)
         engine.hold_after = None
         await c.ask("b")
-        assert "draft-model n 5" in c.facts
+        assert "draft-model n=5" in c.facts
 
 
 @pytest.mark.parametrize("opening", ["ctrl+o", "ctrl+d", "ctrl+l", "ctrl+p"])

@@ -26,7 +26,7 @@ async def inspecting(
     make_app: MakeApp, run: Generation, texts: dict[int, bytes], score: Score
 ) -> Any:
     async with make_app().run_test(size=(140, 45)) as pilot:
-        screen = InspectorScreen(Inspected(run, texts, "ngram n 4"), score)
+        screen = InspectorScreen(Inspected(run, texts, "ngram n=4"), score)
         await pilot.app.push_screen(screen)
         await pilot.pause()
         yield screen, pilot

@@ -911,6 +911,7 @@ async def test_inspect_tells_of_a_file_here_and_of_one_on_the_hub(opened: Any) -
             told = (await m.dialog(InspectScreen)).query_one("#facts", Static)
             await m.until(lambda told=told, fact=fact: fact in text_of(told))
             assert "Fits in memory" in text_of(told)
+            await m.until(lambda: " esc Close " in str(m.app.screen.query_one(Footer).render()))
             await m.press("escape")
             assert isinstance(m.app.screen, ModelsScreen)
 

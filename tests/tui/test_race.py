@@ -215,6 +215,23 @@ def test_any_interval_fits_any_width(low: float, columns: int) -> None:
         assert {len(line) for line in lines} == {columns}
         places = [axis.column(t) for t in axis.ticks()]
         assert places == sorted(set(places))
+        assert "1.00" in lines[2].split()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.52, 4.0, "0.50 1.00 2.00 4.00"),
+        (0.2, 4.0, "0.25 0.50 1.00 2.00 4.00"),
+        (0.01, 300.0, "0.10 0.20 0.50 1.00 2.00 5.00 10.00"),
+        (0.52, 1.3, "0.60 0.80 1.00 1.20"),
+        (1.2, 1.9, "1.00 1.20 1.40 1.60 1.80"),
+        (0.95, 1.1, "0.96 0.98 1.00 1.02 1.04 1.06 1.08 1.10"),
+    ],
+)
+def test_an_axis_is_labelled_all_along_it(low: float, high: float, labels: str) -> None:
+    axis = Axis.around(low, high, 76)
+    assert draw(axis, low, (low, high)).plain.split("\n")[2].split() == labels.split()
 
 
 def test_where_the_time_of_a_pass_went_is_drawn_to_one_scale() -> None:

@@ -766,8 +766,9 @@ class ABScreen(ModeScreen):
             word = f" ⚑ 1st {line.end:.2f} s"
         else:
             word = f" ⚑ 2nd +{behind:.2f} s"
-        room = self.query_one(f"#head-{SIDES[0]}", SideHead).content_size.width - 14
-        columns = max(0, min(TRACK, room - len(word)))
+        width = self.query_one(f"#head-{SIDES[0]}", SideHead).content_size.width
+        name = min(max(len(self._side_name(side)) for side in SIDES), width // 2)
+        columns = max(0, min(TRACK, width - len("A ") - name - 1 - len(word)))
         cells = round(columns * tokens / line.total) if line.total else 0
         colour = "$text-success" if behind is not None and behind <= 0 else "$text-primary"
         return Content.assemble(
@@ -805,7 +806,8 @@ class ABScreen(ModeScreen):
     def _show_interval(self) -> None:
         if self._standing is not None:
             comparison = self._standing.comparison
-            self.query_one(IntervalBar).show(comparison.speedup, comparison.interval)
+            bar, ended = self.query_one(IntervalBar), not self.measuring
+            bar.show(comparison.speedup, comparison.interval, ended=ended)
 
     def _speedup_line(self) -> Content:
         """1.12x [1.05, 1.19] faster ▲ (this prompt only)"""

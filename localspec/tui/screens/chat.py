@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from textual import events, on, work
@@ -42,6 +43,7 @@ from localspec.tui.wording import in_app, one_line
 if TYPE_CHECKING:  # imported in the engine's thread, after the first paint
     from localspec.chat.conversation import Message as Said
     from localspec.chat.session import ChatSession, Origin
+    from localspec.engine.client import Engine
     from localspec.engine.messages import Chunk
     from localspec.records import ChatOptions, DrafterSettings, Generation, Step
     from localspec.store import Baseline, Store, Talk, Turn
@@ -566,7 +568,7 @@ class ChatScreen(ModeScreen):
             return drafting(facts.drafter)
         if setup.tree:
             return f"{setup.drafter} tree {setup.tree}"
-        return setup.drafter + (f" n {setup.n_max}" if setup.n_max else "")
+        return setup.drafter + (f" n={setup.n_max}" if setup.n_max else "")
 
     def watch_figures(self) -> None:
         self._show_figures()
@@ -659,6 +661,11 @@ class ChatScreen(ModeScreen):
         opened = self._shown != self._begun
         return Wish(setup, self.speculation, settings, self._talk, self._shown, opened)
 
+    def _connect(self, target: Path, *how: Any) -> Engine:
+        """In the engine's thread: its engine, for a session; to load a model takes a while."""
+        self.post_message(Reading(f"loading {title_of(str(target))} ..."))
+        return self.engine.connect(target, *how)
+
     def _ready(self, wish: Wish) -> ChatSession:
         """In the engine's thread: the session as ``wish`` has it."""
         from localspec.chat.session import ChatSession
@@ -673,7 +680,7 @@ class ChatScreen(ModeScreen):
             chat.close()
         if chat is None or chat.options.model != setup.model or not chat.is_whole:
             begin = True  # the conversation goes on with this model
-            chat = ChatSession(options, connect=self.engine.connect, record=True)
+            chat = ChatSession(options, connect=self._connect, record=True)
             chat.start()
             self._chat, self._applied = chat, asked
         else:
@@ -826,8 +833,9 @@ class ChatScreen(ModeScreen):
         await scroll.mount_all(new)
         scroll.to_end()
         before = self._of, self.figures
+        self._of, self.figures = None, Figures()
         self._answering, self._meter, self._thought = view, Meter(), [0, 0.0]
-        self._prompt_tokens = 0
+        self._prompt_tokens, self._fresh = 0, False
         self._drawing.resume()
         done = await self._job("Answering", lambda chat, job: self._ask(chat, job, kind, text))
         self._drawing.pause()
@@ -915,6 +923,7 @@ class ChatScreen(ModeScreen):
             answer = chat.regenerate()
         if job.cancelled:  # while the model was loaded
             answer.cancel()
+        self.post_message(Reading("reading the prompt"))
         splitter = SpanSplitter(answer.prompt.text)
         meter = machine.LoadMeter((chat.engine.pid,))
         for event in answer:
@@ -1033,7 +1042,8 @@ class ChatScreen(ModeScreen):
         if not n:
             return
         seconds = self._expected(n)
-        cost = f"{n} tokens without a drafter: about {seconds:.0f} s" if seconds >= 1 else ""
+        about = "about" if self._baseline is not None else "at most about"
+        cost = f"{n} tokens without a drafter: {about} {seconds:.0f} s" if seconds >= 1 else ""
         if seconds > ASK_FROM_SECONDS:
             from localspec.tui.screens.dialogs import Confirm
 
@@ -1062,7 +1072,7 @@ class ChatScreen(ModeScreen):
             twice = replace(twice, beside=machine.competes(meter.sample().other_load))
             if by is None or job.cancelled or twice.first.parts_from(twice.again) is None:
                 return twice
-            self.post_message(Reading("why it is another text"))
+            self.post_message(Reading("checking where the texts part"))
             try:
                 return replace(twice, near_tie=chat.near_tie(by, twice.again))
             except EngineDied:
@@ -1102,13 +1112,14 @@ class ChatScreen(ModeScreen):
 
     def _expected(self, tokens: int) -> float:
         """Seconds that a plain run of the last answer takes: by the baseline's measured rate, else
-        as if each of its passes took as long as one with a draft did."""
+        at most, as if each of its passes took as long as one that verified a draft."""
         if self._baseline is not None:
             return tokens / self._baseline.tps
         facts = self._talk.turns[-1].facts if self._talk else {}
         if not facts.get("tps") or not facts.get("passes"):
             return 0.0
-        return tokens * tokens / float(facts["tps"]) / int(facts["passes"])
+        seconds = facts.get("verify") or tokens / float(facts["tps"])
+        return tokens * float(seconds) / int(facts["passes"])
 
     def _compare(self, twice: Twice) -> None:
         last, plain = twice.first, twice.again
@@ -1538,12 +1549,12 @@ def _options(setup: Setup, given: ChatSettings, drafter: str) -> ChatOptions:
 
 
 def drafting(drafter: DrafterSettings) -> str:
-    """ "eagle3 n 3", "eagle3 tree 16"."""
+    """ "eagle3 n=3", "eagle3 tree 16"."""
     if drafter.method == "none":
         return NO_DRAFTER
     if drafter.tree:
         return f"{drafter.name} tree {drafter.tree_size}"
-    return f"{drafter.name} n {drafter.draft_length}"
+    return f"{drafter.name} n={drafter.draft_length}"
 
 
 def _turn(turn: Turn) -> tuple[Said, Origin | None]:

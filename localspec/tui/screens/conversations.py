@@ -32,6 +32,10 @@ SHORTEST_TITLE = 24
 line then."""
 
 
+class Conversations(OptionList):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open")]
+
+
 class ConversationsScreen(Dialog[int | None]):
     """The id of the conversation to go on with; None: stay. ``deleted`` holds the ids that are
     gone afterwards; ``renamed`` is told an id and its new title."""
@@ -64,7 +68,7 @@ class ConversationsScreen(Dialog[int | None]):
         with Vertical(classes="dialog") as box:
             box.border_title = "Conversations"
             yield Input(placeholder="filter", compact=True)
-            yield OptionList()
+            yield Conversations()
             yield Static(classes="dim", id="note")
         yield Footer(show_command_palette=False)
 

@@ -49,6 +49,10 @@ class Confirm(Dialog[bool]):
         self.dismiss(yes)
 
 
+class Line(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Done")]
+
+
 class Ask(Dialog[str | None]):
     """One line of text; None when given up."""
 
@@ -62,7 +66,7 @@ class Ask(Dialog[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
             box.border_title = Content(self._title)
-            yield Input(self._value, type="integer" if self._whole else "text")
+            yield Line(self._value, type="integer" if self._whole else "text")
             if self._note:
                 yield Static(Content(self._note), classes="dim")
         yield Footer(show_command_palette=False)
@@ -71,12 +75,15 @@ class Ask(Dialog[str | None]):
     def _submitted(self, event: Input.Submitted) -> None:
         if event.value.strip():
             self.dismiss(event.value.strip())
+        else:
+            self.notify("Nothing is written here. Esc leaves it as it was.")
 
 
 class NotedOptions(OptionList):
     """Options (mark and name, a note about it): the notes stand in a column of their own, however
     many lines they take."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Choose")]
     DEFAULT_CSS = """
     NotedOptions { scrollbar-gutter: stable; scrollbar-size: 0 1; }
     """

@@ -75,7 +75,9 @@ class LogScreen(Dialog[None]):
     is in sight is laid out."""
 
     AUTO_FOCUS = "Log"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss", "Close", key_display="esc")
+    ]
     DEFAULT_CSS = """
     LogScreen Log {
         height: 1fr; overflow: hidden scroll; background: transparent;

@@ -292,7 +292,9 @@ class InspectScreen(Dialog[None]):
     """What a model's file says of itself, here or on the Hub, and whether it fits."""
 
     AUTO_FOCUS = "VerticalScroll"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,i,enter", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,i,enter", "dismiss", "Close", key_display="esc")
+    ]
     DEFAULT_CSS = """
     InspectScreen .dialog { height: auto; max-height: 90%; }
     """

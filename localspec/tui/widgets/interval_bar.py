@@ -11,7 +11,10 @@ from textual.events import Resize
 
 from localspec.tui.widgets.steady import Steady
 
-STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
+"""From one label to the next; 1.00 is a multiple of each."""
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Labels of a wide axis: equal steps would crowd at its upper end and be rare at the lower one."""
 LABEL_COLUMNS = 8
 FARTHEST = 10.0
 """Ends of the axis, as a factor: the first intervals of unsteady runs can be absurdly wide."""
@@ -40,14 +43,22 @@ class Axis:
         return round(min(1.0, max(0.0, share)) * (self.columns - 1))
 
     def ticks(self) -> list[float]:
-        """Round numbers along it, as dense as their labels allow; the densest part decides."""
-        for step in STEPS:
-            first, last = math.ceil(self.low / step), math.floor(self.high / step)
-            found = [i * step for i in range(first, last + 1) if i > 0]
-            places = [self.column(x) for x in found]
-            if all(b - a >= LABEL_COLUMNS for a, b in pairwise(places)):
-                return found
-        return [1.0]
+        """Round numbers along it and 1.00 among them, as dense as their labels allow: those that
+        leave the shortest stretch without one."""
+        steps = [[i * step for i in range(1, int(self.high / step) + 1)] for step in STEPS]
+        inside = [
+            [x for x in numbers if self.low <= x <= self.high] for numbers in (*steps, *FACTORS)
+        ]
+        fit = [found for found in inside if self._nearest(found) >= LABEL_COLUMNS]
+        return min(fit, key=self._farthest, default=[1.0])
+
+    def _nearest(self, ticks: list[float]) -> int:
+        places = [self.column(x) for x in ticks]
+        return min((b - a for a, b in pairwise(places)), default=self.columns)
+
+    def _farthest(self, ticks: list[float]) -> int:
+        places = [0, *(self.column(x) for x in ticks), self.columns - 1]
+        return max(b - a for a, b in pairwise(places))
 
 
 def draw(axis: Axis, speedup: float, interval: Interval | None) -> Content:
@@ -59,10 +70,8 @@ def draw(axis: Axis, speedup: float, interval: Interval | None) -> Content:
         place = axis.column(tick)
         ruler[place] = "┴"
         text = f"{tick:.2f}"
-        at = max(0, place - len(text) // 2)
-        fits = at + len(text) <= axis.columns
-        if fits and not any(c != " " for c in labels[max(0, at - 1) : at + len(text)]):
-            labels[at : at + len(text)] = text
+        at = min(max(0, place - len(text) // 2), axis.columns - len(text))
+        labels[at : at + len(text)] = text
     one, here = axis.column(1.0), axis.column(speedup)
     style = "$text-primary"
     if interval is not None:
@@ -87,7 +96,8 @@ def draw(axis: Axis, speedup: float, interval: Interval | None) -> Content:
 
 
 class IntervalBar(Steady):
-    """``show`` it again after every pair; the axis is as wide as the widest interval was."""
+    """``show`` it again after every pair: until the end the axis is as wide as the widest interval
+    was, so that it does not jump."""
 
     DEFAULT_CSS = """
     IntervalBar { height: 3; padding: 0 1; }
@@ -103,9 +113,11 @@ class IntervalBar(Steady):
         self._speedup = self._interval = self._widest = None
         self._draw()
 
-    def show(self, speedup: float | None, interval: Interval | None) -> None:
+    def show(self, speedup: float | None, interval: Interval | None, *, ended: bool) -> None:
         self._speedup, self._interval = speedup, interval
-        if interval is not None:
+        if ended:
+            self._widest = interval
+        elif interval is not None:
             low, high = self._widest or interval
             self._widest = min(low, interval[0]), max(high, interval[1])
         self._draw()

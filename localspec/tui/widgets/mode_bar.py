@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 STATES = {
     "off": ("○", "engine off"),
     "starting": ("◌", "starting"),
+    "loading": ("◌", "loading"),
     "ready": ("●", "ready"),
     "busy": ("◉", "busy"),
     "dead": ("✗", "engine died"),
@@ -54,7 +55,11 @@ class EngineBadge(Label):
 
     def show(self, status: Status) -> None:
         sign, word = STATES[status.state]
-        self._told = Content(f"{sign} {status.what.lower() if status.state == 'busy' else word}")
+        if status.state == "busy":
+            word = status.what.lower()
+        elif status.state == "loading":
+            word += f" {status.what}"
+        self._told = Content(f"{sign} {word}")
         self._write()
         self.set_classes(f"-{status.state}")
 

@@ -172,7 +172,9 @@ class SpeedPanel(VerticalScroll):
             self._speed.border_title = self._title = title
         base = figures.baseline
         lines = curve_rows(figures.curve, base.tps if base else None, width, CURVE_ROWS)
-        self._curve.update(Content("\n").join([*lines, _baseline(figures, measure_key)]))
+        last = {"": _baseline(figures, measure_key)}
+        lines.append(fitted(last, [""] * (len(last[""]) - 1), width))
+        self._curve.update(Content("\n").join(lines))
         self._accepted.update(self._positions(figures, width))
         self._steps.border_title = (
             f"Where a step's {milliseconds(figures.draft + figures.verify + figures.rest)} go"
@@ -227,20 +229,23 @@ def _colour(speedup: float) -> str:
     return "$success" if speedup > CLOSE else "$error" if speedup < 1 / CLOSE else "$warning"
 
 
-def _baseline(figures: Figures, key: str) -> Content:
+def _baseline(figures: Figures, key: str) -> tuple[Content, ...]:
+    """With its age and its depth, and in fewer letters."""
     base = figures.baseline
     if base is None:
-        return Content.assemble(("baseline ", "$text-muted"), f"not measured: {key} measures it")
-    when = f"{age(time.time() - base.measured)}, ctx {base.depth:,}"
+        unknown = f"not measured: {key} measures it"
+        return (Content.assemble(("baseline ", "$text-muted"), unknown),)
     if figures.speedup is not None:
-        return Content.assemble(
+        first = Content.assemble(
             (f"{figures.speedup:.2f} x", f"bold {_colour(figures.speedup)}"),
             f" of baseline {base.tps:.1f} ",
-            (f"({when})", "$text-muted"),
         )
-    return Content.assemble(
-        ("┄ ", "$warning"), f"baseline {base.tps:.1f} tok/s ", (f"({when})", "$text-muted")
-    )
+    else:
+        first = Content.assemble(("┄ ", "$warning"), f"baseline {base.tps:.1f} tok/s ")
+    when = age(time.time() - base.measured)
+    short, depth = when.removesuffix(" ago"), f", ctx {base.depth:,}"
+    notes = f"({when}{depth})", f"({short}{depth})", f"({short})"
+    return tuple(first + Content.styled(note, "$text-muted") for note in notes)
 
 
 class SpeedLine(Steady):

@@ -269,6 +269,7 @@ def facts_of(run: Generation, drafter: str, **more: Any) -> dict[str, Any]:
         "tps": run.decode_tps,
         "accept_length": run.counts.accept_length,
         "passes": run.counts.target_calls,
+        "verify": run.times.verify,
         "replays": run.counts.replays,
         "ttft": run.times.ttft if run.tokens else None,
         "stop": run.stop,
