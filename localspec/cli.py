@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from localspec import __version__, interrupts
+from localspec.interrupts import INTERRUPTED
 from localspec.streams import silence
 
 if TYPE_CHECKING:
     import typer
-
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

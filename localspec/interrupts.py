@@ -16,6 +16,8 @@ from typing import IO
 
 from localspec.streams import silence
 
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C ended."""
 PATIENCE = 5.0
 """Seconds within which Ctrl-C pressed again is the same wish as before."""
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -54,8 +56,9 @@ def no_more() -> None:
 
 
 def exit_code(code: int) -> int:
-    """``code``, or that of the signal that the process was told to end by."""
-    return code if _told is None else 128 + _told
+    """``code``; where that says interrupted, of the signal that did it. One that came too late to
+    end anything is no reason."""
+    return 128 + _told if code == INTERRUPTED and _told is not None else code
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

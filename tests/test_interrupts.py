@@ -28,6 +28,7 @@ def test_told_to_end_it_ends_as_by_ctrl_c_with_a_code_of_its_own(number: signal.
         signal.raise_signal(number)
     press()  # the same wish
     assert interrupts.exit_code(130) == 128 + number
+    assert interrupts.exit_code(0) == 0, "it came too late to end anything"
     interrupts.no_more()
     assert signal.getsignal(number) == signal.SIG_DFL
 

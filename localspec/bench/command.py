@@ -34,10 +34,9 @@ from localspec.catalog import Target, left_out, not_of_trees, resolve_drafters
 from localspec.engine.client import Engine, connect
 from localspec.engine.fitting import Fitting
 from localspec.errors import DoesNotFit, LocalspecError, UsageError
+from localspec.interrupts import INTERRUPTED
 from localspec.paths import kind_here
 from localspec.records import BenchOptions, DrafterSettings, LoadSettings, ModelInfo
-
-INTERRUPTED = 130
 
 Conduct = Callable[[Runner, Sessions, Quiet], tuple[Measurement, Mapping[str, Audit]]]
 """Makes the runs of a measurement and audits them."""

@@ -18,12 +18,12 @@ from localspec.chat.session import Answer, ChatSession
 from localspec.chat.thinking import ThinkingSplitter
 from localspec.engine.messages import Prefill
 from localspec.errors import LocalspecError, UsageError
+from localspec.interrupts import INTERRUPTED
 from localspec.paths import written
 from localspec.records import ChatOptions, Counts, DrafterSettings, DraftLength, Generation
 from localspec.streams import silence
 from localspec.units import folded, many, passes
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 """128 + SIGPIPE: what a shell reports for a program whose reader went away."""
 

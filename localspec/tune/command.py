@@ -14,7 +14,7 @@ from localspec.bench import history
 from localspec.bench import report as reports
 from localspec.bench.analysis import analyse
 from localspec.bench.audit import Audit, audit
-from localspec.bench.command import INTERRUPTED, Selection, check, measure
+from localspec.bench.command import Selection, check, measure
 from localspec.bench.console import make_console
 from localspec.bench.plan import QUICK_TOKENS, Candidate
 from localspec.bench.prepare import temperatures
@@ -24,6 +24,7 @@ from localspec.bench.sessions import Sessions
 from localspec.bench.workloads import at_depths, load
 from localspec.catalog import left_out, resolve_drafters, resolve_target
 from localspec.errors import LocalspecError, UsageError
+from localspec.interrupts import INTERRUPTED
 from localspec.records import BenchOptions
 from localspec.tune import profiles
 from localspec.tune.course import Tuning, confirming, rows_of
